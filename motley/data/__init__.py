@@ -1,0 +1,1 @@
+"""Data: sources, partitions, splits, and the shards that clients hold."""

@@ -1,0 +1,1 @@
+"""The engine: it prepares a federation, plays its rounds, and is the only caller of methods."""

@@ -1,0 +1,34 @@
+"""From the scores of single clients to the figures of a round."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from motley.functional.statistics import accuracy_summary
+from motley.training.evaluation import Score
+
+NAMES = {"test_local": "local_accuracy", "validation": "validation_accuracy", "test_global": "global_accuracy"}
+
+
+def round_metrics(scores: Mapping[int, Mapping[str, Score]]) -> dict[str, Any]:
+    """Return the accuracies of a round over all evaluated clients, as fractions.
+
+    For each set: the mean over clients that have data (the headline), the same over samples (`_pooled`), the deviation
+    over clients with divisor n (`_sd_clients`), the worst client (`_worst`) and how many clients have no data.
+    """
+    metrics: dict[str, Any] = {}
+    for name, label in NAMES.items():
+        held = [one[name] for one in scores.values() if name in one]
+        if not held:
+            continue
+        correct, count = [sum(score.correct) for score in held], [sum(score.count) for score in held]
+        summary = accuracy_summary(correct, count)
+        metrics[label] = summary.mean
+        metrics[f"{label}_pooled"] = summary.pooled
+        metrics[f"{label}_sd_clients"] = summary.deviation
+        metrics[f"{label}_worst"] = min(_accuracies(held), default=None)
+        metrics[f"{label}_clients_without_data"] = len(scores) - len(held)
+    return metrics
+
+
+def _accuracies(scores: Iterable[Score]) -> list[float]:
+    return [score.accuracy for score in scores if score.accuracy is not None]

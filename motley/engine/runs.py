@@ -1,0 +1,273 @@
+"""One run from its folder to its summary: begun, resumed, interrupted, failed or finished."""
+
+import io
+import os
+import platform
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+import torch
+
+from motley.data.dataset import Dataset
+from motley.draws import Draws
+from motley.engine.config import ConfigFile, RunConfig, parse_config, resolve
+from motley.engine.exchange import make_exchange
+from motley.engine.executor import LocalExecutor
+from motley.engine.rounds import Rounds
+from motley.engine.setup import Federation, build_federation
+from motley.engine.signals import StopSignals
+from motley.errors import Interrupted, InvalidConfig, InvalidRunFolder, MotleyError, MotleyWarning, RunFailed
+from motley.models.assign import ModelFactory
+from motley.record.folder import CLIENTS, CONFIG, PARTITION, SUMMARY, RunFolder
+from motley.record.load import RunRecord, load_run
+from motley.record.rows import RoundRow
+from motley.record.summary import client_table, summarise
+
+LIBRARIES = ("motley-fl", "torch", "numpy", "safetensors")
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Whoever wants to see a run while it goes on.
+
+    Attributes:
+        began: Called with the federation and the folder before round 1.
+        finished_round: Called with the row of every finished round.
+        warned: Called with the text of every warning, once.
+    """
+
+    began: Callable[[RunConfig, Federation, Path], None] = lambda config, federation, path: None
+    finished_round: Callable[[RoundRow], None] = lambda row: None
+    warned: Callable[[str], None] = lambda text: None
+
+
+@dataclass
+class Material:
+    """Data and models in memory instead of those that a configuration names; the data may be used by several runs."""
+
+    dataset: Dataset | None = None
+    factory: ModelFactory | None = None
+    signals: StopSignals = field(default_factory=StopSignals)
+
+
+def start_run(config: RunConfig, path: Path, material: Material, watch: Watch) -> RunRecord:
+    """Begin a run in a new folder and play it to its end.
+
+    Raises:
+        MotleyError: As its kinds say; nothing is made for a user's mistake, and all finished rounds are kept otherwise.
+    """
+    with _told_warnings(watch.warned) as told:
+        federation = build_federation(config, dataset=material.dataset, factory=material.factory)
+        folder = RunFolder.create(
+            path,
+            {
+                CONFIG: tomli_w.dumps(config.to_dict()).encode(),
+                PARTITION: _partition_bytes(federation),
+            },
+        )
+        return _play(config, federation, folder, None, material, watch, told)
+
+
+def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | None = None) -> RunRecord:
+    """Continue a run after its newest whole checkpoint, or from the start if none was written yet.
+
+    Args:
+        path: The run folder.
+        material: As for `start_run`; data and models that are not named in the configuration must be given again.
+        watch: As for `start_run`.
+        rounds: More rounds than the run was begun with.
+
+    Raises:
+        MotleyError: As its kinds say.
+    """
+    with _told_warnings(watch.warned) as told:
+        folder = RunFolder.open(path)
+        config = stored_config(folder)
+        if rounds is not None:
+            if rounds < config.settings.run.rounds:
+                raise InvalidConfig(f"{path} was begun with {config.settings.run.rounds} rounds; --rounds may only be larger")
+            run = replace(config.settings.run, rounds=rounds)
+            config = replace(config, settings=replace(config.settings, run=run))
+        summary = load_run(path).summary
+        if summary.get("status") == "finished" and summary["rounds"] >= config.settings.run.rounds:
+            raise InvalidRunFolder(
+                f"{path} has finished all of its {summary['rounds']} rounds; ask for more with 'motley resume {path} --rounds N'"
+            )
+        federation = build_federation(config, dataset=material.dataset, factory=material.factory)
+        _check_partition(folder, federation)
+        checkpoint = folder.latest()
+        folder.rewind(checkpoint.round if checkpoint else -1)
+        folder.write_config(config.to_dict())
+        return _play(config, federation, folder, checkpoint, material, watch, told)
+
+
+def stored_config(folder: RunFolder) -> RunConfig:
+    """Return the configuration of a run folder."""
+    file: ConfigFile = parse_config(folder.config(), str(folder.path / CONFIG))
+    assert file.method is not None, "a run's configuration names its method"
+    return resolve(file.method, file, {}, {})
+
+
+def _play(
+    config: RunConfig,
+    federation: Federation,
+    folder: RunFolder,
+    checkpoint: Any,
+    material: Material,
+    watch: Watch,
+    told: list[str],
+) -> RunRecord:
+    settings, entry = config.settings, config.entry
+    method = entry.method(config.options)
+    draws = Draws(settings.run.seed)
+    signals = material.signals
+    executor = LocalExecutor(federation.clients, method, _common_test(federation))
+    rounds = Rounds(
+        exchange=make_exchange(settings.run.exchange, entry, method, executor, federation.task, draws),
+        executor=executor,
+        draws=draws,
+        num_clients=federation.task.num_clients,
+        per_round=federation.participants_per_round,
+        total=settings.run.rounds,
+        eval_every=settings.eval.every,
+        checkpoint_every=settings.run.checkpoint_every,
+        folder=folder,
+        signals=signals,
+        progress=watch.finished_round,
+    )
+    if checkpoint is not None:
+        rounds.restore(checkpoint)
+        folder.log(f"resumed after round {checkpoint.round}")
+    for text in federation.data.notes:
+        folder.log(text)
+    watch.began(config, federation, folder.path)
+    try:
+        with signals.listen():
+            rounds.play()
+    except Interrupted as stop:
+        with signals.closing():
+            _leave(rounds, folder, config, federation, told, "interrupted")
+        kept = f"{max(rounds.round, 0)} of {settings.run.rounds} rounds are kept"
+        how = f"continue with: motley resume {folder.path}" if settings.run.checkpoint_every else "checkpoints were off"
+        raise Interrupted(f"interrupted in round {rounds.round + 1}; {kept}; {how}", stop.exit_status) from None
+    except Exception as error:
+        folder.log("".join(traceback.format_exception(error)).rstrip())
+        _leave(rounds, folder, config, federation, told, "failed")
+        if isinstance(error, MotleyError):
+            raise type(error)(f"{error} (traceback in {folder.path / 'log.txt'})") if isinstance(error, RunFailed) else error
+        raise RunFailed(
+            f"round {rounds.round + 1} failed: {type(error).__name__}: {error} (traceback in {folder.path / 'log.txt'})"
+        ) from error
+    _leave(rounds, folder, config, federation, told, "finished")
+    return load_run(folder.path)
+
+
+def _leave(
+    rounds: Rounds, folder: RunFolder, config: RunConfig, federation: Federation, told: list[str], status: str
+) -> None:
+    """Write what is left to write: a checkpoint if the run can go on, the summary and the table of clients."""
+    if status != "finished" and rounds.round >= 0 and rounds.checkpoint_every:
+        folder.save(rounds.checkpoint())
+    folder.close()
+    rows = folder.rows()
+    folder.write_json(SUMMARY, {"status": status, **summarise(rows), **_header(config, federation), "warnings": told})
+    client_table(rows).to_csv(folder.path / CLIENTS, index=False, lineterminator="\n", encoding="utf-8")
+    for text in told:
+        folder.log(f"warning: {text}")
+    folder.log(status)
+
+
+def _header(config: RunConfig, federation: Federation) -> dict[str, Any]:
+    data, plan, number = federation.data, federation.plan, federation.participants_per_round
+    asked = config.settings.run.participation
+    counts = [shard.counts.tolist() for shard in data.shards]
+    parts = [{"train": len(s.train), "validation": len(s.validation), "test": len(s.test)} for s in data.shards]
+    return {
+        "method": config.method,
+        "seed": config.settings.run.seed,
+        "class_names": list(data.class_names),
+        "input_shape": list(data.input_shape),
+        "num_clients": len(data.shards),
+        "participants_per_round": number,
+        "participation": f"{number} of {len(data.shards)}" + (f" ({asked}, rounded down)" if isinstance(asked, float) else ""),
+        "architectures": list(plan.names),
+        "counts": counts,
+        "samples": parts,
+        "partition": {
+            "scheme": data.partition.scheme,
+            "seed": data.partition.seed,
+            "digest": data.partition.digest(),
+            "tries": data.partition.tries,
+            "acceptance_rate": data.partition.acceptance_rate,
+            "effective_classes": data.heterogeneity.mean_effective_classes,
+            "label_distance": data.heterogeneity.mean_distance,
+        },
+        "notes": list(data.notes),
+        "chance": 1 / data.num_classes,
+        "device": str(federation.device),
+        "machine": {
+            "system": platform.platform(),
+            "processor": platform.processor() or platform.machine(),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "python": platform.python_version(),
+            "libraries": {name: version(name) for name in LIBRARIES},
+        },
+        "command": " ".join(sys.argv),
+    }
+
+
+def _common_test(federation: Federation) -> Any:
+    samples = federation.data.common_test
+    return samples.to(federation.device) if samples is not None else None
+
+
+def _partition_bytes(federation: Federation) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **federation.data.partition_arrays())  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def _check_partition(folder: RunFolder, federation: Federation) -> None:
+    """Refuse to continue on other data.
+
+    Raises:
+        InvalidRunFolder: The partition that the configuration gives now is not the one that was stored.
+    """
+    try:
+        with np.load(folder.path / PARTITION, allow_pickle=False) as stored:
+            same = all(np.array_equal(stored[name], array) for name, array in federation.data.partition_arrays().items())
+    except (OSError, ValueError, KeyError) as error:
+        raise InvalidRunFolder(f"{folder.path / PARTITION} is damaged ({error}); restore it from a copy") from error
+    if not same:
+        raise InvalidRunFolder(
+            f"{folder.path / PARTITION} does not fit the data as they are now; resume with the data that the run began with"
+        )
+
+
+@contextmanager
+def _told_warnings(tell: Callable[[str], None]) -> Iterator[list[str]]:
+    """Tell every motley warning once, and collect them for the summary; other warnings go their usual way."""
+    told: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", MotleyWarning)
+        usual = warnings.showwarning
+
+        def show(message: Any, category: Any, *place: Any, **more: Any) -> None:
+            if not issubclass(category, MotleyWarning):
+                usual(message, category, *place, **more)
+            elif str(message) not in told:
+                told.append(str(message))
+                tell(str(message))
+
+        warnings.showwarning = show
+        yield told

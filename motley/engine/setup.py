@@ -1,0 +1,111 @@
+"""From a configuration to a federation that is ready for round 1."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from motley.data.sources import load_dataset
+from motley.data.dataset import Dataset
+from motley.data.federated import FederatedData, build_federated_data
+from motley.draws import Draws
+from motley.engine.config import RunConfig
+from motley.engine.devices import find_device
+from motley.engine.participation import participant_number
+from motley.federation import Client, Task
+from motley.models.assign import ModelFactory, ModelPlan, check_models, initial_model, plan_models
+from motley.models.split import SplitModel
+
+
+@dataclass(frozen=True)
+class Federation:
+    """All that a run works on.
+
+    Attributes:
+        task: What everybody knows.
+        clients: In the order of their ids, on the device.
+        data: Shards, partition and what was noted of them.
+        plan: The architecture of every client.
+        device: Where everything lives.
+        participants_per_round: How many clients take part in a round.
+    """
+
+    task: Task
+    clients: list[Client]
+    data: FederatedData
+    plan: ModelPlan
+    device: torch.device
+    participants_per_round: int
+
+
+class Templates:
+    """One model an architecture, into which the weights of snapshots are put; it is built when first asked for."""
+
+    def __init__(self, plan: ModelPlan, draws: Draws, device: torch.device) -> None:
+        self._plan, self._draws, self._device = plan, draws, device
+        self._built: dict[str, SplitModel] = {}
+
+    def __call__(self, client_id: int) -> SplitModel:
+        """Return the template of a client's architecture; a factory may give every client another one."""
+        name = self._plan.architecture(client_id) if self._plan.factory is None else f"client {client_id}"
+        if name not in self._built:
+            self._built[name] = initial_model(self._plan, client_id, self._draws).to(self._device)
+        return self._built[name]
+
+
+def build_federation(
+    config: RunConfig,
+    *,
+    dataset: Dataset | None = None,
+    factory: ModelFactory | None = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> Federation:
+    """Load the data, partition them, build and try the models.
+
+    Args:
+        config: The resolved configuration.
+        dataset: Data in memory instead of those that the configuration names.
+        factory: Makes the models instead of the pool that the configuration names.
+        note: Called with what happens, for the log.
+
+    Raises:
+        InvalidInput, InvalidData, InvalidPartition, InvalidModel, InvalidConfig: What the user asked for cannot be done.
+    """
+    settings = config.settings
+    device = find_device(settings.run.device)
+    draws = Draws(settings.run.seed)
+    source = dataset if dataset is not None else load_dataset(settings.data)
+    data = build_federated_data(source, settings.partition, settings.data, settings.run.seed)
+    num_clients = len(data.shards)
+    number = participant_number(settings.run.participation, num_clients)
+    plan = plan_models(
+        settings.models,
+        clients=num_clients,
+        input_shape=data.input_shape,
+        num_classes=data.num_classes,
+        factory=factory,
+    )
+    check_models(plan, draws, needs_features="features" in config.entry.needs, device=device)
+    task = Task(data.class_names, data.input_shape, num_clients, Templates(plan, draws, device))
+    clients = [
+        Client(
+            id=client_id,
+            task=task,
+            model=_placed(initial_model(plan, client_id, draws), device),
+            shard=shard.to(device),
+            training=settings.train,
+            evaluation=settings.eval,
+        )
+        for client_id, shard in enumerate(data.shards)
+    ]
+    note(f"{data.dataset_name}: {data.num_classes} classes, {num_clients} clients, device {device}")
+    for text in data.notes:
+        note(text)
+    return Federation(task, clients, data, plan, device, number)
+
+
+def _placed(model: SplitModel, device: torch.device) -> SplitModel:
+    placed: nn.Module = model.to(device)
+    assert isinstance(placed, SplitModel)
+    return placed

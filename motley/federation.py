@@ -1,0 +1,65 @@
+"""What a federation consists of: the task that all share, and the clients with their models and data."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from motley.data.shards import Shard
+from motley.models.split import SplitModel
+from motley.options import EvalOptions, TrainOptions
+
+Value = float | int | str | None | list["Value"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every participant knows before round 1.
+
+    Attributes:
+        class_names: Names of the C classes, in label order.
+        input_shape: Shape of one sample: (channels, height, width) or (channels, length).
+        num_clients: Number of clients N.
+        template: A model of a client's architecture by client id, with weights that mean nothing: what the weights of
+            a received snapshot are put into. Shared between clients and never changed.
+    """
+
+    class_names: tuple[str, ...]
+    input_shape: tuple[int, ...]
+    num_clients: int
+    template: Callable[[int], SplitModel]
+
+    @property
+    def num_classes(self) -> int:
+        """Return C."""
+        return len(self.class_names)
+
+
+@dataclass
+class Client:
+    """One participant: the unit that an executor owns, moves and restores.
+
+    Attributes:
+        id: 0..N-1.
+        task: What all participants know.
+        model: Its own network, on the device.
+        shard: Its own data, on the device.
+        training: The run's options of local training.
+        evaluation: The run's options of evaluation passes.
+        memory: Named tensors that the method keeps on this client; part of every checkpoint.
+        journal: What was measured on this client since the engine last asked; plain numbers.
+    """
+
+    id: int
+    task: Task
+    model: SplitModel
+    shard: Shard
+    training: TrainOptions
+    evaluation: EvalOptions
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    journal: dict[str, Value] = field(default_factory=dict)
+
+    @property
+    def num_classes(self) -> int:
+        """Return C."""
+        return self.task.num_classes

@@ -1,0 +1,82 @@
+"""The two contracts of a method. The engine is the only caller; a method owns no loop over rounds, file or socket."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from torch import Tensor
+
+from motley.draws import Draws
+from motley.federation import Client, Task
+from motley.messages import Message
+
+State = TypeVar("State", bound=Message)
+Down = TypeVar("Down", bound=Message)
+Up = TypeVar("Up", bound=Message)
+Sent = TypeVar("Sent", bound=Message)
+
+
+@dataclass(frozen=True)
+class Nothing(Message):
+    """The message of a method that sends nothing."""
+
+
+@dataclass(frozen=True)
+class Upload(Generic[Up]):
+    """One client's message of a round."""
+
+    client_id: int
+    message: Up
+
+
+class ServerMethod(ABC, Generic[State, Down, Up]):
+    """A method with a server, which holds no data; without a server every peer plays it for itself (replicated)."""
+
+    @abstractmethod
+    def __init__(self, options: Any) -> None: ...
+
+    @abstractmethod
+    def start(self, task: Task, draws: Draws) -> State:
+        """Return the server's state before round 1."""
+
+    @abstractmethod
+    def broadcast(self, state: State, client_id: int) -> Down:
+        """Return what a client receives at the start of a round."""
+
+    @abstractmethod
+    def client_round(self, client: Client, received: Down, round: int, draws: Draws) -> Up:
+        """Train one client and return what it sends."""
+
+    @abstractmethod
+    def server_round(self, state: State, uploads: Iterable[Upload[Up]], round: int, draws: Draws) -> State:
+        """Return the state after a round; `uploads` is a stream in ascending client id and can be read once."""
+
+    def predict(self, client: Client, view: Down, x: Tensor) -> Tensor:
+        """Return scores (B, C) of normalised inputs; `view` is what `broadcast` would send now (rule R8)."""
+        scores: Tensor = client.model(x)
+        return scores
+
+
+class PeerMethod(ABC, Generic[Sent]):
+    """A method without a server: peers exchange snapshots that were taken before the round."""
+
+    @abstractmethod
+    def __init__(self, options: Any) -> None: ...
+
+    @abstractmethod
+    def start(self, client: Client, draws: Draws) -> None:
+        """Prepare a client's memory before round 1."""
+
+    @abstractmethod
+    def snapshot(self, client: Client, round: int) -> Sent:
+        """Return what a client sends at the start of a round; it must not change while the client trains."""
+
+    @abstractmethod
+    def peer_round(self, client: Client, inbox: Mapping[int, Sent], round: int, draws: Draws) -> None:
+        """Train one client with what its peers sent: snapshots of round - 1, by peer id in ascending order."""
+
+    def predict(self, client: Client, x: Tensor) -> Tensor:
+        """Return scores (B, C) of normalised inputs."""
+        scores: Tensor = client.model(x)
+        return scores

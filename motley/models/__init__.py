@@ -1,0 +1,1 @@
+"""Architectures: SplitModel, one file a family, their table and pools, and which client has which."""

@@ -1,0 +1,1 @@
+"""Messages between machines: the work of later issues."""

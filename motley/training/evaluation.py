@@ -1,0 +1,74 @@
+"""The one loop of evaluation, and scoring of foreign models; evaluation mode, no gradient, nothing changed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from motley.data.shards import Normalization, Samples
+from motley.training.inputs import normalize
+from motley.training.modes import evaluation_mode
+
+Predict = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a model did on a set of samples, by class, as plain numbers.
+
+    Attributes:
+        correct: Right answers per class.
+        count: Samples per class.
+        loss: Mean cross-entropy over the samples; None without samples.
+    """
+
+    correct: tuple[int, ...]
+    count: tuple[int, ...]
+    loss: float | None
+
+    @property
+    def accuracy(self) -> float | None:
+        """Return the share of right answers; None without samples."""
+        return sum(self.correct) / sum(self.count) if sum(self.count) else None
+
+
+def evaluate(
+    model: nn.Module,
+    predict: Predict,
+    samples: Samples,
+    normalization: Normalization,
+    *,
+    num_classes: int,
+    batch_size: int,
+) -> Score:
+    """Score a model on samples.
+
+    Args:
+        model: Put into evaluation mode for the time of the pass.
+        predict: Normalised inputs (B, ...) to scores (B, C); the largest wins, the lower class at a tie.
+        samples: What to score on.
+        normalization: How stored samples become inputs.
+        num_classes: C.
+        batch_size: Samples in a batch; the result does not depend on it beyond rounding.
+    """
+    correct = torch.zeros(num_classes, dtype=torch.int64)
+    count = torch.bincount(samples.y.cpu(), minlength=num_classes)
+    total = 0.0
+    with torch.inference_mode(), evaluation_mode(model):
+        for start in range(0, len(samples), batch_size):
+            y = samples.y[start : start + batch_size]
+            scores = predict(normalize(samples.x[start : start + batch_size], normalization)).float()
+            right = y[scores.argmax(dim=1) == y]
+            correct += torch.bincount(right.cpu(), minlength=num_classes)
+            total += nnf.cross_entropy(scores, y, reduction="sum").item()
+    return Score(tuple(correct.tolist()), tuple(count.tolist()), total / len(samples) if len(samples) else None)
+
+
+def score_snapshot(template: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """Return the logits (B, C) that a received snapshot gives, in evaluation mode; the template is not changed."""
+    with torch.inference_mode(), evaluation_mode(template):
+        logits: Tensor = functional_call(template, dict(weights), (x,))
+    return logits

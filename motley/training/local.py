@@ -1,0 +1,160 @@
+"""The one loop of local training. A method adds a loss and, if it distils, targets; everything else stands here."""
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from motley.draws import Draws
+from motley.errors import MotleyWarning, NonFiniteLoss
+from motley.federation import Client
+from motley.training.batches import batches, epoch_order, order_digest
+from motley.training.inputs import Augmentation, normalize
+from motley.training.modes import freeze_batch_norm, training_mode
+from motley.training.optimizers import learning_rate, make_optimizer, recall_optimizer, remember_optimizer
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a loss sees of one batch.
+
+    Attributes:
+        x: Inputs as the model saw them, (B, ...).
+        y: Labels, (B,) int64.
+        index: Positions in the client's training part, (B,) int64.
+        features: Output of the backbone, (B, d); None for a module of which only the scores are known.
+        logits: (B, C).
+        targets: What `teach` said of these samples, (B, C); None without `teach`.
+    """
+
+    x: Tensor
+    y: Tensor
+    index: Tensor
+    features: Tensor | None
+    logits: Tensor
+    targets: Tensor | None
+
+
+Terms = Mapping[str, Tensor]
+Loss = Callable[[Step], Terms]
+Teach = Callable[[Tensor], Tensor]
+Observe = Callable[[int, Step], None]
+
+
+def train_local(
+    client: Client,
+    loss: Loss,
+    draws: Draws,
+    *,
+    round: int,
+    teach: Teach | None = None,
+    observe: Observe | None = None,
+    modules: Iterable[nn.Module] = (),
+) -> None:
+    """Train a client's model for the run's number of local epochs and write what happened into its journal.
+
+    Every training sample is used once per epoch in a drawn order. `teach` is called once per epoch on large chunks of
+    the very inputs of that epoch, and only its result is kept, so that its cost does not depend on the batch size.
+
+    Args:
+        client: Whose model, data and options are used.
+        loss: Named scalar terms of a batch, whose sum is minimised; constant factors belong into the terms.
+        draws: The run's generators.
+        round: The round, from 1.
+        teach: Inputs (n, ...) to targets (n, C); without gradient.
+        observe: Called with the epoch (from 0) and the step before the weights change.
+        modules: Further modules that are trained in the same backward pass.
+
+    Raises:
+        NonFiniteLoss: A term was not finite; it is named.
+    """
+    shard, options = client.shard, client.training
+    num_samples = len(shard.train)
+    if num_samples == 0:
+        warnings.warn(f"client {client.id} has no training samples and does not train", MotleyWarning, stacklevel=2)
+        return
+    parameters = [p for module in (client.model, *modules) for p in module.parameters() if p.requires_grad]
+    optimizer = make_optimizer(parameters, options, round)
+    if options.keep_optimizer:
+        recall_optimizer(optimizer, client.memory)
+    shuffle = draws.generator("shuffle", round=round, client=client.id)
+    change = draws.generator("augment", round=round, client=client.id)
+    sums: dict[str, Tensor] = {}
+    orders, steps = [], 0
+    with (
+        draws.scope("dropout", round=round, client=client.id),
+        training_mode(client.model, *modules),
+        freeze_batch_norm(client.model, when=num_samples == 1),
+    ):
+        for epoch in range(options.local_epochs):
+            order = epoch_order(num_samples, shuffle)
+            orders.append(order)
+            augmentation = Augmentation.draw(options.augment, num_samples, shard.train.x.shape[2], change)
+            targets = _targets(client, order, augmentation, teach) if teach else None
+            for index in batches(order, options.batch_size):
+                step = _step(client, index, augmentation, targets)
+                terms = loss(step)
+                if observe:
+                    observe(epoch, step)
+                _descend(optimizer, parameters, terms, options.clip_norm)
+                steps += 1
+                for name, value in terms.items():
+                    sums[name] = sums.get(name, torch.zeros((), device=value.device)) + value.detach() * index.numel()
+            _check_finite(sums)
+    if options.keep_optimizer:
+        remember_optimizer(optimizer, client.memory)
+    seen = num_samples * options.local_epochs
+    client.journal["train"] = {
+        "steps": steps,
+        "samples": seen,
+        "lr": learning_rate(options, round),
+        "order": order_digest(orders),
+        "terms": {name: value.item() / seen for name, value in sums.items()},
+    }
+
+
+def inputs(client: Client, index: Tensor, augmentation: Augmentation | None = None) -> Tensor:
+    """Return training samples at positions `index` as the model sees them."""
+    x = normalize(client.shard.train.x[index], client.shard.normalization)
+    return augmentation.apply(x, index) if augmentation else x
+
+
+def _step(client: Client, index: Tensor, augmentation: Augmentation | None, targets: Tensor | None) -> Step:
+    x = inputs(client, index, augmentation)
+    features = client.model.features(x) if client.model.has_features else None
+    logits = client.model(x) if features is None else client.model.classify(features)
+    y = client.shard.train.y[index]
+    return Step(x, y, index, features, logits.float(), None if targets is None else targets[index])
+
+
+def _targets(client: Client, order: Tensor, augmentation: Augmentation | None, teach: Teach) -> Tensor:
+    """Return the targets of all training samples, (n, C), by position in the training part."""
+    targets: Tensor | None = None
+    for index in order.split(client.evaluation.batch_size):
+        with torch.inference_mode():
+            said = teach(inputs(client, index, augmentation))
+        if targets is None:
+            targets = torch.empty((order.numel(), *said.shape[1:]), dtype=said.dtype, device=said.device)
+        targets[index] = said
+    assert targets is not None
+    return targets
+
+
+def _descend(
+    optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], terms: Terms, clip_norm: float | None
+) -> None:
+    optimizer.zero_grad(set_to_none=True)
+    first, *others = terms.values()
+    total = sum(others, start=first)
+    total.backward()  # type: ignore[no-untyped-call]
+    if clip_norm is not None:
+        nn.utils.clip_grad_norm_(parameters, clip_norm)
+    optimizer.step()
+
+
+def _check_finite(sums: Terms) -> None:
+    for name, value in sums.items():
+        if not bool(torch.isfinite(value)):
+            raise NonFiniteLoss(name)

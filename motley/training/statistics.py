@@ -1,0 +1,64 @@
+"""Passes over a client's own data that methods share: prototypes, and accuracy by class (rule R5)."""
+
+import torch
+from torch import Tensor
+
+from motley.federation import Client
+from motley.functional.prototypes import class_prototypes, class_sums
+from motley.training.evaluation import Score, evaluate
+from motley.training.inputs import normalize
+from motley.training.local import Step
+from motley.training.modes import evaluation_mode
+
+
+def local_prototypes(client: Client) -> Tensor:
+    """Return the mean feature of every class of the training part, (C, d) float64, NaN where the class is absent.
+
+    One pass after training, in evaluation mode, without augmentation, all samples.
+
+    Source: FedTopo, Eq. 2.
+    """
+    shard, size = client.shard, client.evaluation.batch_size
+    sums: Tensor | None = None
+    with torch.inference_mode(), evaluation_mode(client.model):
+        for start in range(0, len(shard.train), size):
+            x = normalize(shard.train.x[start : start + size], shard.normalization)
+            part, _ = class_sums(client.model.features(x), shard.train.y[start : start + size], client.num_classes)
+            sums = part if sums is None else sums + part
+    assert sums is not None, "a client without training samples has no prototypes"
+    return class_prototypes(sums, shard.counts)
+
+
+def validation_score(client: Client) -> Score:
+    """Return how the client's model does on its own validation part."""
+    return evaluate(
+        client.model,
+        client.model,
+        client.shard.validation,
+        client.shard.normalization,
+        num_classes=client.num_classes,
+        batch_size=client.evaluation.batch_size,
+    )
+
+
+class RunningPrototypes:
+    """Prototypes accumulated while training: the features of the last local epoch, of weights that still move.
+
+    It saves the extra pass, as public code of FedProto does; hand it to `train_local` as `observe`.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._last = client.training.local_epochs - 1
+        self._sums: Tensor | None = None
+
+    def __call__(self, epoch: int, step: Step) -> None:
+        """Add the features of a batch."""
+        if epoch == self._last and step.features is not None:
+            part, _ = class_sums(step.features.detach(), step.y, self._client.num_classes)
+            self._sums = part if self._sums is None else self._sums + part
+
+    def result(self) -> Tensor:
+        """Return the prototypes, (C, d) float64, NaN where the class is absent."""
+        assert self._sums is not None, "a client without training samples has no prototypes"
+        return class_prototypes(self._sums, self._client.shard.counts)

@@ -1,0 +1,16 @@
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for case_inputs
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of the six real sets, where MOTLEY_DATA names it."""
+    folder = os.environ.get("MOTLEY_DATA")
+    if not folder:
+        pytest.skip("MOTLEY_DATA is not set; it names the folder with cifar10/, har/ and the others")
+    return Path(folder)
