@@ -55,7 +55,8 @@ def tiny_imagenet(root: Path) -> Path:
     colours = {"n00000001": (200, 0, 0), "n00000002": (0, 200, 0), "n00000003": (0, 0, 200)}
     put(base / "wnids.txt", "n00000003\nn00000001\nn00000002\n")
     put(
-        base / "words.txt", "n00000001\tred thing, red object\nn00000002\tgreen thing\nn00000003\tblue thing\nn4\tother\n"
+        base / "words.txt",
+        "n00000001\tred thing, red object\nn00000002\tgreen thing\nn00000003\tblue thing\nn4\tother\n",
     )
     for name, colour in colours.items():
         for copy in range(2):

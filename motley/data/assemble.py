@@ -12,6 +12,7 @@ from motley.data.pictures import Decoded, decode_all
 from motley.data.raw import Pictures, RawSource
 from motley.data.report import class_counts, duplicates
 from motley.data.splits import stratified_positions
+from motley.data.wording import counted
 from motley.draws import Draws
 from motley.errors import InvalidData
 from motley.options import DataOptions
@@ -26,7 +27,7 @@ def assemble(raw: RawSource, options: DataOptions, notes: Notes) -> Dataset:
         InvalidData: Labels or pictures are not as they should be; the message names the place and the remedy.
     """
     if raw.ignored:
-        notes.warn(f"{len(raw.ignored)} files that are no pictures were ignored, for example {raw.ignored[0]}")
+        notes.warn(f"{counted(len(raw.ignored), 'file')} ignored, being no pictures, for example {raw.ignored[0]}")
     declared = options.class_names or raw.class_names
     labels = resolve_labels(
         {split: part.labels for split, part in raw.splits.items()},

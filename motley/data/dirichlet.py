@@ -45,8 +45,9 @@ def draw_dirichlet(
     best, tries, start = 0, 0, time.monotonic()
     while tries < MAX_TRIES and time.monotonic() - start < MAX_SECONDS:
         tries += 1
-        pieces, sizes = _draw_once(by_class, clients, alpha, rng, capped=capped)
+        classes, sizes = _draw_once(by_class, clients, alpha, rng, capped=capped)
         if sizes.min() >= least:
+            pieces = [np.split(shuffled, cuts) for shuffled, cuts in classes]
             return Accepted([np.concatenate(parts) for parts in zip(*pieces, strict=True)], tries)
         best = max(best, int(sizes.min()))
     capped_hint = "" if capped else f", use dirichlet-capped:{alpha:g}"
@@ -59,21 +60,20 @@ def draw_dirichlet(
 
 def _draw_once(
     by_class: list[np.ndarray], clients: int, alpha: float, rng: np.random.RandomState, *, capped: bool
-) -> tuple[list[list[np.ndarray]], np.ndarray]:
-    """Return the pieces, one list a class with one array a client, and the sizes of the clients, (N,)."""
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
+    """Return each class shuffled, with the N - 1 places at which it is cut, and the sizes of the clients, (N,)."""
     mean_size = sum(len(members) for members in by_class) / clients
     sizes = np.zeros(clients, np.int64)
-    pieces = []
+    classes = []
     for members in by_class:
         shuffled = members.copy()
         rng.shuffle(shuffled)
         open_clients = sizes < mean_size if capped and len(members) else np.ones(clients, bool)
         shares = _shares(alpha, open_clients, rng)
-        cuts = (np.cumsum(shares) * len(shuffled)).astype(int)[:-1]
-        parts = np.split(shuffled, cuts)
-        sizes += [len(part) for part in parts]
-        pieces.append(parts)
-    return pieces, sizes
+        cuts = (np.cumsum(shares) * len(shuffled)).astype(np.int64)[:-1]
+        sizes += np.diff(cuts, prepend=0, append=len(shuffled))
+        classes.append((shuffled, cuts))
+    return classes, sizes
 
 
 def _shares(alpha: float, open_clients: np.ndarray, rng: np.random.RandomState) -> np.ndarray:

@@ -12,6 +12,7 @@ from motley.data.notes import Notes
 from motley.data.partition import Partition, draw_partition, pack
 from motley.data.shards import Normalization, Samples, Shard, normalization_of
 from motley.data.splits import Parts, split_halved, split_per_class, split_random
+from motley.data.wording import listed
 from motley.draws import Draws
 from motley.errors import InvalidPartition
 from motley.options import DataOptions, PartitionOptions
@@ -246,11 +247,11 @@ def _split_client(
 
 
 def _note_empty_tests(parts: Sequence[Parts], notes: Notes) -> None:
-    empty = [client for client, part in enumerate(parts) if not len(part.test)]
+    empty = [str(client) for client, part in enumerate(parts) if not len(part.test)]
     if empty:
-        shown = ", ".join(str(client) for client in empty[:10]) + (", ..." if len(empty) > 10 else "")
         notes.warn(
-            f"no test data at {len(empty)} of {len(parts)} clients ({shown}); they train and are left out of means"
+            f"no test data at {len(empty)} of {len(parts)} clients ({listed(empty)}); they train and are left out of "
+            "means"
         )
 
 

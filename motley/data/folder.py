@@ -9,6 +9,7 @@ import numpy as np
 
 from motley.data.notes import Notes
 from motley.data.raw import Pictures, RawSource, RawSplit
+from motley.data.wording import counted
 from motley.errors import InvalidData
 from motley.options import DataOptions
 
@@ -53,7 +54,7 @@ def read_folder(path: Path, options: DataOptions, notes: Notes) -> RawSource:  #
         raise InvalidData(f"{folders['train']} has no pictures in class folders; each class needs a folder of its own")
     empty = [f"{split}/{name}" for split, part in found.items() for name in part.empty]
     if empty:
-        notes.warn(f"{len(empty)} folders without a picture are no classes and were ignored, for example {empty[0]}")
+        notes.warn(f"{counted(len(empty), 'folder')} without a picture ignored, being no class, for example {empty[0]}")
     ignored = [_shown(file, path) for part in found.values() for file in part.others]
     splits = {split: _raw_split(part, path) for split, part in found.items() if part.files}
     return RawSource(path.resolve().name, splits, ignored=ignored, by_folder=True)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from motley.data.notes import Notes
+from motley.data.wording import counted, listed
 from motley.errors import InvalidData
-
-SHOWN = 10  # offenders that a message lists
 
 
 @dataclass(frozen=True)
@@ -123,29 +122,24 @@ def _class_values(train: np.ndarray, declared: Sequence[str] | None) -> list[int
 
 
 def _refuse_or_skip(split: str, unknown: np.ndarray, num_classes: int, *, skip: bool, notes: Notes) -> None:
-    listed = _listed([str(value) for value in np.unique(unknown).tolist()])
+    names = listed([str(value) for value in np.unique(unknown).tolist()])
     if skip and split != "train":
-        notes.warn(f"split {split}: {len(unknown)} samples of unknown classes were left out ({listed})")
+        notes.warn(f"split {split}: {counted(len(unknown), 'sample')} of unknown classes left out ({names})")
         return
     remedy = "check data.class_names" if split == "train" else "data.skip_unknown_classes = true leaves them out"
     raise InvalidData(
-        f"split {split} has {len(unknown)} samples of classes that are not among the {num_classes} known ones: "
-        f"{listed}; {remedy}"
+        f"split {split} has {counted(len(unknown), 'sample')} of classes that are not among the {num_classes} known "
+        f"ones: {names}; {remedy}"
     )
 
 
 def _tell_untrained(split: str, names: Sequence[str], *, skip: bool, notes: Notes) -> None:
     """Warn of declared classes that a split other than train alone has."""
     consequence = "these samples were left out" if skip else "data.skip_unknown_classes = true leaves them out"
-    notes.warn(f"split {split} has classes of which split train has no sample: {_listed(names)}; {consequence}")
+    notes.warn(f"split {split} has classes of which split train has no sample: {listed(names)}; {consequence}")
 
 
 def _tell_mapping(values: Sequence[int] | Sequence[str], notes: Notes) -> None:
     if values and isinstance(values[0], int) and list(values) != list(range(len(values))):
-        shown = _listed([f"{value} -> {number}" for number, value in enumerate(values)])
+        shown = listed([f"{value} -> {number}" for number, value in enumerate(values)])
         notes.warn(f"labels do not count from 0 without gaps; they were numbered anew: {shown}")
-
-
-def _listed(items: Sequence[str]) -> str:
-    more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
-    return ", ".join(items[:SHOWN]) + more

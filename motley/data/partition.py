@@ -12,7 +12,7 @@ from motley.data.dirichlet import MAX_TRIES, draw_dirichlet
 from motley.data.pathological import draw_pathological, draw_pathological_random
 from motley.data.schemes import Scheme, parse_scheme
 from motley.draws import Draws
-from motley.errors import InvalidPartition
+from motley.errors import InvalidInput, InvalidPartition
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,7 @@ def make_partition(
         columns: Other values of the samples, each (n,), for `column:NAME`.
 
     Raises:
+        InvalidInput: There is no client, or a label is outside of 0..C-1.
         InvalidPartition: The scheme is unknown, or the samples cannot be given so that every client has enough.
     """
     return draw_partition(
@@ -135,6 +136,10 @@ def draw_partition(
 ) -> tuple[Partition, np.random.RandomState]:
     """Do as `make_partition`, and return also the legacy generator, from which PFLlib's random split reads on."""
     parsed = parse_scheme(scheme)
+    if clients < 1 or (len(labels) and not 0 <= labels.min() <= labels.max() < num_classes):
+        raise InvalidInput(
+            f"a partition needs a client and labels in 0..{num_classes - 1}; there are {clients} clients"
+        )
     rng = np.random.RandomState(seed % 2**32)  # the published tables come from this generator
     if parsed.kind == "column":
         partition = Partition(scheme, seed, tuple(_by_value(parsed.column, columns or {}, len(labels))))
@@ -182,8 +187,7 @@ def _draw(
         return accepted.indices, accepted.tries
     addressed = Draws(seed).numpy("partition")
     if scheme.kind == "iid":
-        order = addressed.permutation(np.sort(np.concatenate(by_class)))
-        return np.array_split(order, clients), 1
+        return np.array_split(addressed.permutation(sum(len(members) for members in by_class)), clients), 1
     held = [members for members in by_class if len(members)]
     if scheme.kind == "pathological-random":
         return draw_pathological_random(held, clients, scheme.classes_per_client, addressed), 1

@@ -14,9 +14,10 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from motley.data.notes import Notes
 from motley.data.raw import Pictures
+from motley.data.wording import counted, listed
 from motley.errors import InvalidData
 
-SHOWN = 10  # damaged pictures that an error lists
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")  # no EPS, which starts Ghostscript
 DAMAGE = (
     OSError,
     SyntaxError,
@@ -63,6 +64,7 @@ def decode_all(splits: Mapping[str, Pictures], size: int | None, *, skip_damaged
     Raises:
         InvalidData: Pictures are damaged, or their sizes differ and no size is given.
     """
+    Image.init()  # here, since the threads must not all load Pillow's formats at once
     decoded = {split: _decode_split(pictures, size) for split, pictures in splits.items()}
     damaged = [
         (pictures.names[row], picture.damage)
@@ -75,7 +77,7 @@ def decode_all(splits: Mapping[str, Pictures], size: int | None, *, skip_damaged
     whole = [picture for pictures in decoded.values() for picture in pictures if picture.pixels is not None]
     with_alpha = sum(picture.had_alpha for picture in whole)
     if with_alpha:
-        notes.warn(f"the alpha channel of {with_alpha} pictures was dropped; their colours are used as stored")
+        notes.warn(f"alpha channel of {counted(with_alpha, 'picture')} dropped; colours are used as stored")
     in_colour = any(picture.pixels is not None and picture.pixels.ndim == 3 for picture in whole)
     rows = {
         split: np.array([row for row, picture in enumerate(pictures) if not picture.damage], np.int64)
@@ -92,7 +94,7 @@ def decode_picture(data: bytes | np.ndarray, size: int | None = None) -> Picture
         return Picture(None, damage="the file is empty")
     try:
         if isinstance(data, bytes):
-            with Image.open(io.BytesIO(data)) as opened:
+            with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
                 opened.load()
                 mode = opened.mode
                 image = ImageOps.exif_transpose(opened)
@@ -156,14 +158,12 @@ def _decode_row(pictures: Pictures, row: int, size: int | None) -> Picture:
 def _refuse_damage(damaged: Sequence[tuple[str, str]], *, skip: bool, notes: Notes) -> None:
     if not damaged:
         return
-    listed = "; ".join(f"{name}: {damage}" for name, damage in damaged[:SHOWN])
-    more = f"; and {len(damaged) - SHOWN} more" if len(damaged) > SHOWN else ""
+    described = listed([f"{name}: {damage}" for name, damage in damaged], "; ")
+    number = counted(len(damaged), "picture")
     if skip:
-        notes.warn(f"{len(damaged)} damaged pictures were left out: {listed}{more}")
+        notes.warn(f"{number} left out since they cannot be decoded: {described}")
         return
-    raise InvalidData(
-        f"{len(damaged)} pictures cannot be decoded: {listed}{more}; data.skip_damaged = true leaves them out"
-    )
+    raise InvalidData(f"{number} cannot be decoded: {described}; data.skip_damaged = true leaves them out")
 
 
 def _refuse_sizes(splits: Mapping[str, Pictures], decoded: Mapping[str, Sequence[Picture]]) -> None:

@@ -15,6 +15,15 @@ FORMS = {
     "column": "column:NAME",
 }
 
+ABOUT = {
+    "iid": "equal shares, drawn without regard to classes",
+    "dirichlet:ALPHA": "each class is given to the clients in shares from Dirichlet(ALPHA); smaller is more skewed",
+    "dirichlet-capped:ALPHA": "the same as published code does it: a client that has its fair share gets nothing more",
+    "pathological:K": "exactly K classes a client, handed out in class order as published code does it",
+    "pathological-random:K": "exactly K classes a client, drawn at random, every class at least once",
+    "column:NAME": "natural clients: the distinct values of a column of the source, for example subject or user",
+}
+
 
 @dataclass(frozen=True)
 class Scheme:

@@ -88,7 +88,9 @@ def plan_comparison(
             raise InvalidConfig(f"{kind} {', '.join(twice)} is given twice; each is run once")
     chosen = reference or file.compare.get("reference") or names[0]
     if chosen not in names:
-        raise InvalidConfig(f"the reference '{chosen}' is not one of the methods ({', '.join(names)}); add it to --methods")
+        raise InvalidConfig(
+            f"the reference '{chosen}' is not one of the methods ({', '.join(names)}); add it to --methods"
+        )
     return Plan(configs, seeds, chosen)
 
 

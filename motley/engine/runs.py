@@ -94,7 +94,9 @@ def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | No
         config = stored_config(folder)
         if rounds is not None:
             if rounds < config.settings.run.rounds:
-                raise InvalidConfig(f"{path} was begun with {config.settings.run.rounds} rounds; --rounds may only be larger")
+                raise InvalidConfig(
+                    f"{path} was begun with {config.settings.run.rounds} rounds; --rounds may only be larger"
+                )
             run = replace(config.settings.run, rounds=rounds)
             config = replace(config, settings=replace(config.settings, run=run))
         summary = load_run(path).summary
@@ -163,7 +165,11 @@ def _play(
         folder.log("".join(traceback.format_exception(error)).rstrip())
         _leave(rounds, folder, config, federation, told, "failed")
         if isinstance(error, MotleyError):
-            raise type(error)(f"{error} (traceback in {folder.path / 'log.txt'})") if isinstance(error, RunFailed) else error
+            raise (
+                type(error)(f"{error} (traceback in {folder.path / 'log.txt'})")
+                if isinstance(error, RunFailed)
+                else error
+            )
         raise RunFailed(
             f"round {rounds.round + 1} failed: {type(error).__name__}: {error} (traceback in {folder.path / 'log.txt'})"
         ) from error
@@ -198,7 +204,8 @@ def _header(config: RunConfig, federation: Federation) -> dict[str, Any]:
         "input_shape": list(data.input_shape),
         "num_clients": len(data.shards),
         "participants_per_round": number,
-        "participation": f"{number} of {len(data.shards)}" + (f" ({asked}, rounded down)" if isinstance(asked, float) else ""),
+        "participation": f"{number} of {len(data.shards)}"
+        + (f" ({asked}, rounded down)" if isinstance(asked, float) else ""),
         "architectures": list(plan.names),
         "counts": counts,
         "samples": parts,
@@ -245,7 +252,9 @@ def _check_partition(folder: RunFolder, federation: Federation) -> None:
     """
     try:
         with np.load(folder.path / PARTITION, allow_pickle=False) as stored:
-            same = all(np.array_equal(stored[name], array) for name, array in federation.data.partition_arrays().items())
+            same = all(
+                np.array_equal(stored[name], array) for name, array in federation.data.partition_arrays().items()
+            )
     except (OSError, ValueError, KeyError) as error:
         raise InvalidRunFolder(f"{folder.path / PARTITION} is damaged ({error}); restore it from a copy") from error
     if not same:

@@ -119,6 +119,7 @@ def agreement(q: Tensor, supported: Tensor) -> Agreement:
     [False, True, True, False]
     """
     check_soft_targets(q, supported)
+    supported = supported.to(q.device)
     exact, mask = q.double(), supported.unsqueeze(1)
     number = supported.sum(dim=0)
     consensus = torch.where(mask, exact, 0.0).sum(dim=0) / number  # 0 / 0 = NaN: no supported teacher
@@ -150,7 +151,7 @@ def agreement_tolerance(q: Tensor, supported: Tensor) -> Tensor:
     True
     """
     largest = torch.where(supported.unsqueeze(1), q, 0).amax(dim=0).double()
-    return (supported.sum(dim=0) + 2) * torch.finfo(q.dtype).eps * largest
+    return (supported.sum(dim=0) + 2).double() * torch.finfo(q.dtype).eps * largest
 
 
 def shrunk_accuracy(counts: Tensor, accuracies: Tensor) -> tuple[Tensor, Tensor]:
@@ -313,10 +314,10 @@ def class_weighted_target(
     [0.625, 0.5]
     """
     check_soft_targets(q, weights)
-    mask = kept.unsqueeze(1) if kept.ndim == 2 else kept
+    mask = (kept.unsqueeze(1) if kept.ndim == 2 else kept).to(q.device)
     if mask.shape not in {q.shape, (q.shape[0], 1, q.shape[2])}:
         raise InvalidInput(f"kept must have the shape of q {tuple(q.shape)} or (M, C), not {tuple(kept.shape)}")
-    shares = torch.where(mask, weights.to(q.dtype).unsqueeze(1), 0.0)
+    shares = torch.where(mask, weights.to(q).unsqueeze(1), 0.0)
     raw = (shares * q).sum(dim=0) / (shares.sum(dim=0) + EPSILON)
     uniform = q.mean(dim=0)
     if unsupported == "uniform":

@@ -61,7 +61,7 @@ def capped_shares(evidence: Tensor, supported: Tensor, rho: float = 0.2) -> Tens
     limit = limits.gather(0, fits.int().argmax(dim=0, keepdim=True))
     capped = torch.minimum(claims, limit)
     shares = capped / capped.sum(dim=0).clamp(min=torch.finfo(torch.float64).tiny)
-    return torch.where(number * largest <= 1 + TIE, supported / number.clamp(min=1), shares)
+    return torch.where(number * largest <= 1 + TIE, supported.double() / number.clamp(min=1), shares)
 
 
 def weighted_median(values: Tensor, shares: Tensor) -> Tensor:
@@ -85,8 +85,9 @@ def weighted_median(values: Tensor, shares: Tensor) -> Tensor:
     weights = shares.unsqueeze(1).expand(values.shape)
     ordered, order = torch.where(weights > 0, values.double(), torch.inf).sort(dim=0)
     reached = weights.double().gather(0, order).cumsum(dim=0)
-    lower = (reached >= 0.5 - TIE).int().argmax(dim=0, keepdim=True)
-    upper = (reached > 0.5 + TIE).int().argmax(dim=0, keepdim=True)
+    last = len(values) - 1
+    lower = (reached < 0.5 - TIE).sum(dim=0, keepdim=True).clamp(max=last)
+    upper = (reached <= 0.5 + TIE).sum(dim=0, keepdim=True).clamp(max=last)
     median = ((ordered.gather(0, lower) + ordered.gather(0, upper)) / 2).squeeze(0)
     return median.masked_fill(shares.sum(dim=0) == 0, torch.nan)
 
@@ -114,6 +115,7 @@ def tempered_agreement(q: Tensor, supported: Tensor, shares: Tensor) -> Agreemen
     """
     check_soft_targets(q, supported)
     check_soft_targets(q, shares)
+    supported, shares = supported.to(q.device), shares.to(q.device)
     centre = weighted_median(q, shares)
     deviation = (q.double() - centre).abs()
     threshold = weighted_median(deviation, shares)
@@ -206,7 +208,7 @@ def admit_verified(made: WeightedTarget, q: Tensor, kept: Tensor, evidence: Tens
     """
     check_soft_targets(q, evidence)
     check_soft_targets(q, eligible)
-    claims = evidence.double().unsqueeze(1)
+    claims, eligible = evidence.to(q.device).double().unsqueeze(1), eligible.to(q.device)
     of_kept = torch.where(kept, claims, 0.0)
     joins = eligible.unsqueeze(1) & ~kept & (claims > of_kept.amax(dim=0)) & kept.any(dim=0)
     of_joining = torch.where(joins, claims, 0.0)

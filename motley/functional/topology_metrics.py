@@ -211,10 +211,7 @@ def relation_discrepancy(relations: Tensor, reference: Tensor, reliability: Tens
 
 
 def _means(terms: Tensor) -> tuple[float | None, ...]:
-    means = terms.nanmean(dim=1)
-    return tuple(
-        None if missing else mean for mean, missing in zip(means.tolist(), means.isnan().tolist(), strict=True)
-    )
+    return tuple(None if math.isnan(mean) else mean for mean in terms.nanmean(dim=1).tolist())
 
 
 @dataclass(frozen=True)

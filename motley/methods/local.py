@@ -42,7 +42,11 @@ class LocalScaledOptions:
 
 
 @register("local", options=LocalOptions)
-@register("local-scaled", options=LocalScaledOptions)
+@register(
+    "local-scaled",
+    options=LocalScaledOptions,
+    about="Local-scaled: training alone with the loss times 1 + lambda, the control for FedTopo's auxiliary term.",
+)
 class Local(ServerMethod[Nothing, Nothing, Nothing]):
     """No sharing: the server has nothing to say."""
 

@@ -34,12 +34,14 @@ class MethodEntry:
         method: Its class.
         options: The class of its options.
         needs: What it asks of the federation.
+        about: One line on what it does; that of its file if empty.
     """
 
     name: str
     method: type[Method]
     options: type
     needs: frozenset[Need]
+    about: str = ""
 
     @property
     def has_server(self) -> bool:
@@ -48,8 +50,8 @@ class MethodEntry:
 
     @property
     def summary(self) -> str:
-        """Return the first line of its file."""
-        return (inspect.getdoc(inspect.getmodule(self.method)) or "").splitlines()[0]
+        """Return one line on what it does."""
+        return self.about or (inspect.getdoc(inspect.getmodule(self.method)) or "").splitlines()[0]
 
     @property
     def sends(self) -> dict[str, type[Message]]:
@@ -63,14 +65,14 @@ class MethodEntry:
 _found: dict[str, MethodEntry] = {}
 
 
-def register(name: str, *, options: type, needs: tuple[Need, ...] = ()) -> Callable[[Kind], Kind]:
+def register(name: str, *, options: type, needs: tuple[Need, ...] = (), about: str = "") -> Callable[[Kind], Kind]:
     """Give a method class a name, the class of its options, and say what it asks of the federation.
 
     One class may have several names, each with options of its own.
     """
 
     def decorate(method: Kind) -> Kind:
-        _found[name] = MethodEntry(name, method, options, frozenset(needs))
+        _found[name] = MethodEntry(name, method, options, frozenset(needs), about)
         return method
 
     return decorate

@@ -158,6 +158,11 @@ def architectures() -> Mapping[str, Architecture]:
     }
 
 
+def pools() -> Mapping[str, Pool]:
+    """Return all pools by name."""
+    return POOLS
+
+
 def find_pool(name: str) -> Pool | None:
     """Return the pool of this name or alias, or None; case, hyphens and underscores do not matter."""
     known = {plain(pool): pool for pool in POOLS} | {plain(alias): pool for alias, pool in ALIASES.items()}

@@ -15,7 +15,7 @@ def load(path, **options) -> Dataset:
 
 
 def test_a6_every_mode_becomes_eight_bit_rgb(tmp_path):
-    with pytest.warns(MotleyWarning, match="alpha channel of 2 pictures was dropped"):
+    with pytest.warns(MotleyWarning, match="alpha channel of 2 pictures dropped"):
         dataset = load(picture_modes(tmp_path))
     assert dataset.train.x.shape == (9, 3, 16, 16)
     for sample, (top, bottom, tolerance) in zip(dataset.train.x.numpy().astype(int), MODE_PIXELS.values(), strict=True):
@@ -86,7 +86,7 @@ def test_a9_all_damaged_pictures_are_named_with_what_is_wrong(tmp_path):
 
 def test_a9_damaged_pictures_can_be_left_out(tmp_path):
     base = damaged_pictures(tmp_path)
-    with pytest.warns(MotleyWarning, match="3 damaged pictures were left out"):
+    with pytest.warns(MotleyWarning, match="3 pictures left out since they cannot be decoded"):
         dataset = load(base, skip_damaged=True)
     assert len(dataset.train) == 4
     assert dataset.train.y.tolist() == [0, 0, 1, 1]
@@ -99,6 +99,11 @@ def test_a9_ten_names_at_most_then_a_number(tmp_path):
     put(tmp_path / "b" / "good.png", noisy(1))
     with pytest.raises(InvalidData, match=r"13 pictures .*a/09.png: the file is empty; and 3 more"):
         load(tmp_path)
+
+
+def test_postscript_is_never_run():
+    header = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\nshowpage\n%%EOF\n"
+    assert decode_picture(header).damage == "not a picture"
 
 
 def test_thirty_two_bit_pictures_are_refused_and_not_clipped():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from motley.data import dirichlet
 from motley.data.partition import Partition, default_min_samples, make_partition
 from motley.data.pathological import draw_pathological
-from motley.errors import InvalidPartition
+from motley.errors import InvalidInput, InvalidPartition
 
 TEN = np.repeat(np.arange(10), 6000)
 
@@ -151,6 +151,12 @@ def test_the_default_minimum_follows_the_sheet_and_stays_within_reach_of_small_s
     assert default_min_samples(1797, 20) == 10  # 89.85 a client; 40 takes over 400 draws at alpha 0.1
     assert default_min_samples(1797, 200) == 4  # 8.985 / 2
     assert default_min_samples(10, 10) == 1
+
+
+@pytest.mark.parametrize(("labels", "clients"), [([0, 1], 0), ([0, 2], 1), ([-1, 1], 1)])
+def test_labels_out_of_range_are_never_lost_in_silence(labels, clients):
+    with pytest.raises(InvalidInput, match=r"labels in 0..1"):
+        make_partition(np.array(labels), "iid", clients=clients, num_classes=2, seed=1)
 
 
 def test_iid_gives_equal_sizes_and_all_classes():

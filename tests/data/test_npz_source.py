@@ -28,7 +28,9 @@ def test_a7_a_column_of_labels(tmp_path):
 
 def test_a7_several_labels_for_a_sample(tmp_path):
     path = medical_arrays(tmp_path / "a.npz", train=np.zeros((6, 14), np.uint8))
-    with pytest.raises(InvalidData, match=r"train: the labels have shape \(6, 14\); multi-label sets are not supported"):
+    with pytest.raises(
+        InvalidData, match=r"train: the labels have shape \(6, 14\); multi-label sets are not supported"
+    ):
         load(path)
 
 
@@ -52,9 +54,7 @@ def test_a7_rows_without_a_label(tmp_path):
 
 
 def test_a7_another_number_of_labels(tmp_path):
-    path = save_arrays(
-        tmp_path / "a.npz", {"train_images": np.zeros((6, 8, 8), np.uint8), "train_labels": WHOLE[:5]}
-    )
+    path = save_arrays(tmp_path / "a.npz", {"train_images": np.zeros((6, 8, 8), np.uint8), "train_labels": WHOLE[:5]})
     with pytest.raises(InvalidData, match="split train has 6 samples and 5 labels"):
         load(path)
 
@@ -80,7 +80,9 @@ def test_a7_labels_that_are_no_whole_numbers(tmp_path, bad):
 
 def test_a_label_beyond_the_given_names_is_an_error(tmp_path):
     path = medical_arrays(tmp_path / "a.npz", train=WHOLE)
-    with pytest.raises(InvalidData, match=r"split train has 2 samples of classes .* 2 known ones: 2; check data.class_names"):
+    with pytest.raises(
+        InvalidData, match=r"split train has 2 samples of classes .* 2 known ones: 2; check data.class_names"
+    ):
         load(path, class_names=("a", "b"))
 
 
@@ -100,7 +102,12 @@ def test_colour_signals_and_columns(tmp_path):
     dataset = load(
         save_arrays(
             tmp_path / "a.npz",
-            {"train_images": colour, "train_labels": labels, "train_user": np.array([7, 7, 9, 9]), "extra": np.zeros(2)},
+            {
+                "train_images": colour,
+                "train_labels": labels,
+                "train_user": np.array([7, 7, 9, 9]),
+                "extra": np.zeros(2),
+            },
         )
     )
     assert np.array_equal(dataset.train.x.numpy(), colour.transpose(0, 3, 1, 2))
@@ -111,7 +118,7 @@ def test_colour_signals_and_columns(tmp_path):
     signals[2, 3, 4] = np.nan
     with pytest.raises(InvalidData, match="nan"):
         load(save_arrays(tmp_path / "c.npz", {"train_images": signals, "train_labels": labels}))
-    with pytest.raises(InvalidData, match="data.size resizes pictures"):
+    with pytest.raises(InvalidData, match=r"data.size resizes pictures"):
         load(tmp_path / "b.npz", size=8)
     assert load(tmp_path / "a.npz", size=5).train.x.shape == (4, 3, 5, 5)
 

@@ -78,7 +78,7 @@ def test_parts_of_a_split_are_joined_in_order(tmp_path):
     assert dataset.train.y.tolist() == list(RED_LABELS) * 2
     assert len(dataset.validation) == 6
     picture_table(tmp_path / "train-00001-of-00002.parquet", "bytes")
-    with pytest.raises(InvalidData, match="train-00001-of-00002.parquet has other columns"):
+    with pytest.raises(InvalidData, match=r"train-00001-of-00002.parquet has other columns"):
         load(tmp_path)
 
 
@@ -94,7 +94,7 @@ def test_a_folder_without_a_training_table_names_what_it_has(tmp_path):
 
 def test_a_file_that_is_no_table(tmp_path):
     put(tmp_path / "a.parquet", "id,label\n")
-    with pytest.raises(InvalidData, match="a.parquet cannot be read as Parquet"):
+    with pytest.raises(InvalidData, match=r"a.parquet cannot be read as Parquet"):
         load(tmp_path / "a.parquet")
 
 

@@ -125,8 +125,8 @@ def test_without_its_own_part_a_client_has_only_shared_pairs():
     found = relation_discrepancy(RELATIONS, reference, float64(sheet.S_ALL))
     # Clients 1 and 2 share pair (0, 1) alone; the distance is R1 - R2 for both.
     gap = sheet.R2[0][1] - sheet.R1[0][1]
-    assert_near(found.plain[0], gap, 1e-8)
-    assert_near(found.plain[1], gap, 1e-8)
+    assert_near(found.plain[0], gap, 3e-8)  # epsilon over a weight of 0.75
+    assert_near(found.plain[1], gap, 3e-8)
     assert found.plain[2] is None
     # Client 1's D^p: classes 0 and 1 against client 2 alone.
     distances = prototype_discrepancy(PROTOTYPES, others_prototypes(PROTOTYPES, COUNTS))

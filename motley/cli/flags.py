@@ -1,0 +1,85 @@
+"""Flags made from the options classes: name, type, help text, range and default stand there and nowhere else."""
+
+import inspect
+import types
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, fields
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import annotated_types
+from cyclopts import Group, Parameter
+from pydantic.fields import FieldInfo
+
+from motley.cli.command import flag_name, keyword, share_or_number, words
+from motley.engine.config import FLAGS, SECTIONS
+
+TITLES = {
+    "data": "Data",
+    "partition": "Federation",
+    "models": "Models",
+    "train": "Local training",
+    "eval": "Evaluation",
+    "run": "Run",
+}
+
+
+def section_parameters(sections: Sequence[str] = tuple(SECTIONS)) -> list[inspect.Parameter]:
+    """Return the flags of the sections of a configuration."""
+    found = []
+    for position, section in enumerate(sections):
+        group = Group(TITLES[section], sort_key=10 + position)
+        for one in fields(SECTIONS[section]):
+            found.append(_parameter(SECTIONS[section], one, FLAGS.get((section, one.name), one.name), group))
+    return found
+
+
+def option_parameters(kind: type, title: str) -> list[inspect.Parameter]:
+    """Return the flags of one options class, in a group of their own."""
+    group = Group(title, sort_key=5)
+    return [_parameter(kind, one, one.name, group) for one in fields(kind)]
+
+
+def _parameter(owner: type, one: Field[Any], name: str, group: Group) -> inspect.Parameter:
+    hint = get_type_hints(owner, include_extras=True)[one.name]
+    kind, *extras = get_args(hint)
+    about = next(extra for extra in extras if isinstance(extra, FieldInfo))
+    negative = f"--no-{name.replace('_', '-')}" if kind is bool else ""
+    converter: Any = None
+    shown = _without_none(kind)
+    if get_origin(shown) is tuple:
+        shown, converter = tuple[str, ...], words
+    elif set(get_args(shown)) == {int, float}:
+        converter = share_or_number
+    rule = Parameter(
+        name=flag_name(name),
+        help=f"{about.description}  [{_range_and_default(one, about)}]",
+        group=group,
+        negative=negative,
+        show_default=False,
+        show_choices=True,
+        converter=converter,
+        consume_multiple=False,
+        n_tokens=1 if converter else None,
+    )
+    return keyword(name, shown | None, rule, None)
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) not in {Union, types.UnionType}:
+        return kind
+    return Union[tuple(one for one in get_args(kind) if one is not type(None))]  # noqa: UP007
+
+
+def _range_and_default(one: Field[Any], about: FieldInfo) -> str:
+    default = None if one.default is MISSING else one.default
+    text = (
+        "none" if default is None or default == () else str(default).lower() if isinstance(default, bool) else default
+    )
+    signs = {annotated_types.Ge: ">=", annotated_types.Gt: ">", annotated_types.Le: "<=", annotated_types.Lt: "<"}
+    bounds = [
+        f"{sign} {getattr(rule, kind.__name__.lower())}"
+        for rule in about.metadata
+        for kind, sign in signs.items()
+        if isinstance(rule, kind)
+    ]
+    return "; ".join([f"default: {text}", *bounds])

@@ -1,0 +1,44 @@
+"""`motley report DIR`."""
+
+from pathlib import Path
+from typing import Any
+
+from motley.cli.command import command, extra, make_app, positional
+from motley.cli.output import warnings_to_stderr
+from motley.cli.progress import print_result
+from motley.cli.results import render_table
+from motley.errors import InvalidConfig
+from motley.report.page import write_report
+
+HELP = """Write report.html of a run or a comparison, or print its table.
+
+    motley report runs/topo
+    motley report runs/digits --replace
+    motley report runs/digits --table markdown
+"""
+FORMATS = ("text", "markdown", "latex", "csv", "json")
+
+
+def _report(values: dict[str, Any]) -> None:
+    path: Path = values["path"]
+    with warnings_to_stderr():
+        if "table" in values:
+            if values["table"] not in FORMATS:
+                raise InvalidConfig(f"--table is '{values['table']}'; it can be {', '.join(FORMATS)}")
+            render_table(path, values["table"])
+            return
+        print_result(str(write_report(path, replace=values["replace"])))
+
+
+app = make_app("report", HELP)
+app.default(
+    command(
+        _report,
+        [
+            positional("path", Path, "folder of a run or a comparison"),
+            extra("replace", bool, "write over a report that exists", default=False),
+            extra("table", str, f"print the table instead: {', '.join(FORMATS)}"),
+        ],
+        HELP,
+    )
+)

@@ -1,0 +1,48 @@
+"""`motley resume DIR`."""
+
+from pathlib import Path
+from typing import Any
+
+from motley.cli.command import command, extra, make_app, positional
+from motley.cli.compare import compare_watch
+from motley.cli.progress import RunProgress
+from motley.cli.results import show_result
+from motley.engine.comparison import resume_comparison
+from motley.engine.runs import Material, resume_run
+from motley.errors import InvalidConfig
+from motley.record.comparison import CONFIG as COMPARE_CONFIG
+
+HELP = """Continue an interrupted run or comparison, or add rounds to a run.
+
+    motley resume runs/topo
+    motley resume runs/topo --rounds 100
+
+It goes on after the newest whole checkpoint and gives the same numbers as a run that was never interrupted, bit for bit
+on a CPU.
+"""
+
+
+def _resume(values: dict[str, Any]) -> None:
+    path: Path = values["path"]
+    with RunProgress() as progress:
+        if (path / COMPARE_CONFIG).is_file():
+            if "rounds" in values:
+                raise InvalidConfig(f"{path} is a comparison; --rounds is for one of its runs, below {path / 'runs'}")
+            resume_comparison(path, compare_watch(progress))
+        else:
+            resume_run(path, Material(), progress.watch(), rounds=values.get("rounds"))
+    show_result(path, as_json=values["json"])
+
+
+app = make_app("resume", HELP)
+app.default(
+    command(
+        _resume,
+        [
+            positional("path", Path, "folder of a run or a comparison"),
+            extra("rounds", int, "new number of rounds, larger than before"),
+            extra("json", bool, "print the summary as JSON", default=False),
+        ],
+        HELP,
+    )
+)
