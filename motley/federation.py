@@ -1,6 +1,6 @@
 """What a federation consists of: the task that all share, and the clients with their models and data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -9,7 +9,8 @@ from motley.data.shards import Shard
 from motley.models.split import SplitModel
 from motley.options import EvalOptions, TrainOptions
 
-Value = float | int | str | None | list["Value"]
+# Plain numbers, as a journal and a row hold them.
+Value = float | int | str | None | Sequence["Value"] | Mapping[str, "Value"]
 
 
 @dataclass(frozen=True)

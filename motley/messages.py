@@ -169,7 +169,7 @@ class Message:
             raise InvalidMessage(f"{sender} sent {type(self).__name__} in which {fault}; the message was refused")
 
     def fault(self) -> str:
-        """Return what is wrong between the entries, or nothing; a message whose entries depend on each other says it."""
+        """Return what is wrong between the entries, or nothing; a message whose entries depend on each other says so."""
         return ""
 
 
@@ -197,10 +197,9 @@ def _fault(tensor: Tensor, rule: Entry, axes: Mapping[str, int]) -> str:
     if tensor.dtype not in (rule.dtype, rule.other_dtype):
         return f"has dtype {_short(tensor.dtype)}, expected {_short(rule.dtype)}"
     expected = tuple(axes.get(axis, axis) if isinstance(axis, str) else axis for axis in rule.shape)
-    fits = (
-        expected == (...,)
-        or (len(expected) == tensor.dim()
-        and all(isinstance(want, str) or want == got for want, got in zip(expected, tensor.shape, strict=True)))
+    fits = expected == (...,) or (
+        len(expected) == tensor.dim()
+        and all(isinstance(want, str) or want == got for want, got in zip(expected, tensor.shape, strict=True))
     )
     if not fits:
         return f"has shape {tuple(tensor.shape)}, expected ({', '.join(map(str, expected))})"

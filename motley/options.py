@@ -59,13 +59,13 @@ class PartitionOptions:
     protocol: Annotated[
         Protocol,
         Field(
-            description="local: pool all samples, partition them, test on each client's own part; global: partition the "
+            description="local: pool and partition all samples, test on each client's own part; global: partition the "
             "training set, test on each client's part and on the common test set"
         ),
     ] = "local"
     min_samples: Annotated[
         int | None,
-        Field(ge=1, description="smallest number of samples of a client; by default min(40, samples / clients / 2)"),
+        Field(ge=1, description="smallest number of samples of a client; none: 40, less where that cannot be met"),
     ] = None
     seed: Annotated[
         int | Literal["run"], Field(description="seed of the partition; run: it follows the seed of the run")
@@ -93,7 +93,7 @@ class ModelOptions:
     pool: Annotated[
         str,
         Field(
-            description="a pool, one architecture, a list a,b,c or package.module:factory; given to the clients in turn; "
+            description="a pool, an architecture, a list a,b,c or package.module:factory, one for each client in turn; "
             "'motley list models' shows all"
         ),
     ] = "small4"

@@ -13,7 +13,7 @@ from motley.data.dataset import DataReport
 from motley.data.sources import load_dataset
 from motley.engine.config import ConfigFile, flag_fields, resolve
 
-HELP = """Read a data source and report what is in it: shapes, classes, counts, image modes, duplicates, what was ignored.
+HELP = """Read a data source and report what is in it: shapes, classes, counts, modes, duplicates, what was ignored.
 
     motley data digits
     motley data parquet:DIR

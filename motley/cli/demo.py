@@ -15,9 +15,9 @@ HELP = """Train small federations of different models on real handwritten digits
 
     motley demo
 
-FedTopo: 20 clients, four architectures, Dirichlet(0.1), each tested on its own part; against training alone and against
-training alone with the same scale of the loss. CRAD: 10 clients, three architectures, Dirichlet(0.3), tested on a common
-test set; against training alone and against the plain mean of all peers. About a minute on two cores.
+FedTopo: 20 clients, four architectures, Dirichlet(0.1), each tested on its own part; against training alone, plain and
+with the same scale of the loss. CRAD: 10 clients, three architectures, Dirichlet(0.3), tested on a common test set;
+against training alone and against the plain mean of all peers. About a minute on two cores.
 """
 FEDTOPO = {"rounds": 40, "clients": 20, "partition": "dirichlet:0.1", "models": "small4", "batch_size": 32}
 CRAD = {

@@ -28,8 +28,8 @@ def section_parameters(sections: Sequence[str] = tuple(SECTIONS)) -> list[inspec
     found = []
     for position, section in enumerate(sections):
         group = Group(TITLES[section], sort_key=10 + position)
-        for one in fields(SECTIONS[section]):
-            found.append(_parameter(SECTIONS[section], one, FLAGS.get((section, one.name), one.name), group))
+        kind = SECTIONS[section]
+        found += [_parameter(kind, one, FLAGS.get((section, one.name), one.name), group) for one in fields(kind)]
     return found
 
 

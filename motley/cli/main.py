@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MotleyError as error:
         return _complain(str(error), error.exit_status)
     except KeyboardInterrupt:
-        return _complain("interrupted before the first round; nothing was written", 130)
+        return _complain("interrupted; everything that was finished is kept", 130)
     except BrokenPipeError:
         sys.stderr.close()
         return 1

@@ -78,9 +78,8 @@ class RunProgress:
         self.say(
             f"{self._label}: {data.dataset_name}, {data.num_classes} classes, {data.partition.scheme}, folder {path}"
         )
-        self.say(
-            f"  {len(data.shards)} clients ({models}); {_taking_part(config, number, len(data.shards))}; {federation.device}"
-        )
+        part = _taking_part(config, number, len(data.shards))
+        self.say(f"  {len(data.shards)} clients ({models}); {part}; {federation.device}")
         self._task = self._bar.add_task(self._label, total=self._total, accuracy="")
 
     def _round(self, row: RoundRow) -> None:

@@ -1,5 +1,6 @@
 """`motley run METHOD`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,12 @@ def _run(method: str | None, values: dict[str, Any]) -> None:
 
 
 app = make_app("run", HELP)
-app.default(command(lambda values: _run(None, values), [*OUTPUT, *section_parameters()], HELP))
+app.default(command(partial(_run, None), [*OUTPUT, *section_parameters()], HELP))
 for _name in method_names():
     _entry = find_method(_name)
     app.command(
         command(
-            lambda values, name=_name: _run(name, values),
+            partial(_run, _name),
             [*OUTPUT, *option_parameters(_entry.options, f"Method ({_name})"), *section_parameters()],
             f"{_entry.summary}\n\n    motley run {_name} --rounds 30 --out runs/{_name}\n",
         ),

@@ -7,11 +7,11 @@ from typing import Any
 
 import tomli_w
 
-from motley.data.sources import load_dataset
 from motley.data.dataset import Dataset
+from motley.data.sources import load_dataset
 from motley.engine.config import ConfigFile, RunConfig, parse_config, resolve
 from motley.engine.runs import Material, Watch, resume_run, start_run
-from motley.errors import InvalidConfig
+from motley.errors import Interrupted, InvalidConfig
 from motley.models.assign import ModelFactory
 from motley.record.comparison import CONFIG, Comparison, load_comparison, run_path
 from motley.record.folder import RunFolder
@@ -55,9 +55,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class CompareWatch:
-    """Whoever wants to see a comparison while it goes on."""
+    """Whoever wants to see a comparison while it goes on.
 
-    began_run: Callable[[str, int, int, int], Watch] = field(default=lambda method, seed, position, total: Watch())
+    Attributes:
+        began_run: Method, seed, position from 0 and number of the run that begins; returns who watches it.
+    """
+
+    began_run: Callable[[str, int, int, int], Watch] = field(default=lambda *_: Watch())
 
 
 def plan_comparison(
@@ -82,7 +86,8 @@ def plan_comparison(
         raise InvalidConfig(f"compare.seeds are {list(seeds)}; they must be whole numbers, 0 or larger")
     configs = tuple(resolve(method, file, flags, method_flags.get(method, {})) for method in methods)
     names = [config.method for config in configs]
-    for kind, values in (("method", names), ("seed", list(seeds))):
+    given: tuple[tuple[str, list[Any]], ...] = (("method", names), ("seed", list(seeds)))
+    for kind, values in given:
         twice = sorted({str(value) for value in values if values.count(value) > 1})
         if twice:
             raise InvalidConfig(f"{kind} {', '.join(twice)} is given twice; each is run once")
@@ -136,8 +141,12 @@ def _run_all(plan: Plan, path: Path, watch: CompareWatch, dataset: Dataset, fact
         config = plan.config(position, seed)
         folder = run_path(path, config.method, seed)
         material = Material(dataset, factory)
-        if not folder.exists():
-            start_run(config, folder, material, watch.began_run(config.method, seed, number, len(jobs)))
-        elif load_run(folder).summary.get("status") != "finished":
-            resume_run(folder, material, watch.began_run(config.method, seed, number, len(jobs)))
+        try:
+            if not folder.exists():
+                start_run(config, folder, material, watch.began_run(config.method, seed, number, len(jobs)))
+            elif load_run(folder).summary.get("status") != "finished":
+                resume_run(folder, material, watch.began_run(config.method, seed, number, len(jobs)))
+        except Interrupted as stop:
+            text = f"interrupted in run {number + 1} of {len(jobs)}; continue with: motley resume {path}"
+            raise Interrupted(text, stop.exit_status) from None
     return load_comparison(path)

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from pydantic import ValidationError
 
@@ -14,7 +14,7 @@ from motley.errors import InvalidConfig
 from motley.methods.registry import MethodEntry, find_method, plain
 from motley.options import Settings
 
-SECTIONS = {one.name: one.type for one in fields(Settings)}
+SECTIONS: dict[str, type[Any]] = get_type_hints(Settings)
 
 # Flags are the names of the fields, except where two sections have the same one or a shorter word says it all.
 FLAGS = {
@@ -119,7 +119,7 @@ def read_config(path: Path) -> ConfigFile:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InvalidConfig(
-            f"{path} is not UTF-8: byte 0x{data[error.start]:02x} at position {error.start} (line {line}); save it as UTF-8"
+            f"{path} is not UTF-8: byte 0x{data[error.start]:02x} at position {error.start} (line {line}); save it as such"
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise InvalidConfig(f"{path} is no valid TOML: {error}") from error

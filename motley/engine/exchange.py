@@ -11,7 +11,7 @@ from motley.engine.executor import Executor, Outcome
 from motley.errors import InvalidConfig, InvalidMessage, RunFailed
 from motley.federation import Task, Value
 from motley.messages import Message
-from motley.methods.contracts import PeerMethod, ServerMethod, Upload
+from motley.methods.contracts import ServerMethod, Upload
 from motley.methods.registry import MethodEntry
 
 
@@ -149,7 +149,7 @@ class ReplicatedExchange:
 class PeerExchange:
     """Peers send each other snapshots that were taken before the round; every active peer learns from the others."""
 
-    def __init__(self, method: PeerMethod[Any], executor: Executor, task: Task, draws: Draws) -> None:
+    def __init__(self, executor: Executor, task: Task, draws: Draws) -> None:
         self._executor, self._task = executor, task
         executor.start(draws)
 
@@ -202,7 +202,7 @@ def make_exchange(kind: str, entry: MethodEntry, method: Any, executor: Executor
         return ServerExchange(method, executor, task, draws)
     if kind == "replicated":
         return ReplicatedExchange(method, executor, task, draws)
-    return PeerExchange(method, executor, task, draws)
+    return PeerExchange(executor, task, draws)
 
 
 def _uploads(outcomes: Iterator[Outcome], played: Played, copies: int) -> Iterator[Upload[Any]]:

@@ -109,7 +109,7 @@ class Rounds:
             self.failures[client] = self.failures.get(client, 0) + 1 if client in played.missing else 0
             if self.failures[client] >= FAILURES_IN_A_ROW:
                 raise RunFailed(
-                    f"client {client} was left out of {FAILURES_IN_A_ROW} rounds in a row, the last time in round {number}: "
+                    f"client {client} was left out of {FAILURES_IN_A_ROW} rounds in a row, last of round {number}: "
                     f"{played.missing[client]}; a smaller learning rate (--lr) or --clip-norm 5 may help"
                 )
         if played.missing and len(played.missing) == len(played.participants):

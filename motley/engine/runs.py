@@ -45,9 +45,9 @@ class Watch:
         warned: Called with the text of every warning, once.
     """
 
-    began: Callable[[RunConfig, Federation, Path], None] = lambda config, federation, path: None
-    finished_round: Callable[[RoundRow], None] = lambda row: None
-    warned: Callable[[str], None] = lambda text: None
+    began: Callable[[RunConfig, Federation, Path], None] = lambda *_: None
+    finished_round: Callable[[RoundRow], None] = lambda *_: None
+    warned: Callable[[str], None] = lambda *_: None
 
 
 @dataclass
@@ -102,7 +102,7 @@ def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | No
         summary = load_run(path).summary
         if summary.get("status") == "finished" and summary["rounds"] >= config.settings.run.rounds:
             raise InvalidRunFolder(
-                f"{path} has finished all of its {summary['rounds']} rounds; ask for more with 'motley resume {path} --rounds N'"
+                f"{path} has finished all of its {summary['rounds']} rounds; ask for more with --rounds N"
             )
         federation = build_federation(config, dataset=material.dataset, factory=material.factory)
         _check_partition(folder, federation)
@@ -164,15 +164,11 @@ def _play(
     except Exception as error:
         folder.log("".join(traceback.format_exception(error)).rstrip())
         _leave(rounds, folder, config, federation, told, "failed")
-        if isinstance(error, MotleyError):
-            raise (
-                type(error)(f"{error} (traceback in {folder.path / 'log.txt'})")
-                if isinstance(error, RunFailed)
-                else error
-            )
-        raise RunFailed(
-            f"round {rounds.round + 1} failed: {type(error).__name__}: {error} (traceback in {folder.path / 'log.txt'})"
-        ) from error
+        if isinstance(error, MotleyError) and not isinstance(error, RunFailed):
+            raise
+        what = str(error) if isinstance(error, RunFailed) else f"{type(error).__name__}: {error}"
+        kept = f"{max(rounds.round, 0)} finished rounds are kept in {folder.path}, the traceback is in {LOG} there"
+        raise RunFailed(f"{what}; {kept}") from error
     _leave(rounds, folder, config, federation, told, "finished")
     return load_run(folder.path)
 
@@ -259,7 +255,7 @@ def _check_partition(folder: RunFolder, federation: Federation) -> None:
         raise InvalidRunFolder(f"{folder.path / PARTITION} is damaged ({error}); restore it from a copy") from error
     if not same:
         raise InvalidRunFolder(
-            f"{folder.path / PARTITION} does not fit the data as they are now; resume with the data that the run began with"
+            f"{folder.path / PARTITION} does not fit the data as they are now; resume with the data of the run's start"
         )
 
 

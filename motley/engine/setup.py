@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from motley.data.sources import load_dataset
 from motley.data.dataset import Dataset
 from motley.data.federated import FederatedData, build_federated_data
+from motley.data.sources import load_dataset
 from motley.draws import Draws
 from motley.engine.config import RunConfig
 from motley.engine.devices import find_device
@@ -59,7 +59,7 @@ def build_federation(
     *,
     dataset: Dataset | None = None,
     factory: ModelFactory | None = None,
-    note: Callable[[str], None] = lambda text: None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Federation:
     """Load the data, partition them, build and try the models.
 
@@ -70,7 +70,7 @@ def build_federation(
         note: Called with what happens, for the log.
 
     Raises:
-        InvalidInput, InvalidData, InvalidPartition, InvalidModel, InvalidConfig: What the user asked for cannot be done.
+        InvalidData, InvalidPartition, InvalidModel, InvalidConfig: What the user asked for cannot be done.
     """
     settings = config.settings
     device = find_device(settings.run.device)

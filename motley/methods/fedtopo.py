@@ -6,7 +6,8 @@
 
     Eqs. 2-3     p_kc = mean feature of class c;  R_k(c, c') = (1 + cos(p_kc, p_kc')) / 2
     Eqs. 4-5     w_k(c, c') = n_c n_c' / (n_c + n_c' + eps) where the client holds both, else 0
-    Eqs. 6-8     R~ = sum w_k R_k / (sum w_k + eps);  S^g = sum w_k / (max sum w_k + eps);  R^g <- rho R^g + (1 - rho) R~
+    Eqs. 6-7     R~ = sum w_k R_k / (sum w_k + eps);  S^g = sum w_k / (max sum w_k + eps)
+    Eq. 8        R^g <- rho R^g + (1 - rho) R~
     Eqs. 9-11    B_y = the q largest of R^g(y, c) S^g(y, c) over held classes c != y
     Eqs. 12-13   L_k = CE(o, y) + lambda CE(o + gamma B_y, y)
 

@@ -1,6 +1,7 @@
 """The parts of FedTopo's client that its ablations and controls change: the view of the topology, and the upload."""
 
 import warnings
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -25,12 +26,12 @@ def client_guidance(client: Client, received: Topology, options: FedTopoOptions)
         trust = {"ones": torch.ones_like(trust), "self": own, "global": trust}[options.local_s]
     if not options.use_s:
         trust = torch.ones_like(trust)
-    select = {"held": held, "local_mask": options.local_mask}
-    chosen = topology.guidance(relations, trust, **select, q=options.negatives)
+    select = partial(topology.guidance, relations, trust, held, local_mask=options.local_mask)
+    chosen = select(q=options.negatives)
     if options.relation_control == "margin":
         chosen = topology_controls.margin_guidance(held, options.margin)
     if options.relation_control == "match-norm":
-        chosen = topology_controls.match_norm(topology.guidance(relations, trust, **select, q="all"), chosen)
+        chosen = topology_controls.match_norm(select(q="all"), chosen)
     total, weight = topology_controls.positive_guidance(torch.where(held[:, None], chosen, 0.0), counts)
     client.journal["guidance_mean"] = total / weight if weight else None
     client.journal["guidance_max"] = chosen[held].max().item() if bool(held.any()) else None

@@ -1,4 +1,4 @@
-"""Methods by name. Built-in ones are imported when they are asked for; others come from the entry points of packages."""
+"""Methods by name: built-in ones are imported when they are asked for, others come from entry points of packages."""
 
 import difflib
 import inspect

@@ -51,7 +51,7 @@ def load_comparison(path: str | Path) -> Comparison:
     """
     path = Path(path)
     if not (path / CONFIG).is_file():
-        raise InvalidRunFolder(f"{path} is no comparison: it has no {CONFIG}; name the folder that 'motley compare' printed")
+        raise InvalidRunFolder(f"{path} is no comparison: it has no {CONFIG}; name the folder that was printed")
     try:
         config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
         methods, seeds = config["compare"]["methods"], config["compare"]["seeds"]
@@ -67,9 +67,9 @@ def load_comparison(path: str | Path) -> Comparison:
 def method_line(method: str, runs: dict[int, RunRecord], reference: dict[int, RunRecord]) -> dict[str, Any]:
     """Return the figures of one method over its seeds.
 
-    For `local`, `global` (last round) and, where a validation part exists, `local_selected`, `global_selected`: mean and
-    standard deviation over seeds (divisor n - 1, None for one seed), and the paired difference to the reference on equal
-    seeds with its 95 % t interval. All accuracies are fractions.
+    For `local`, `global` (last round) and, where a validation part exists, `local_selected`, `global_selected`: mean
+    and standard deviation over seeds (divisor n - 1, None for one seed), and the paired difference to the reference on
+    equal seeds with its 95 % t interval. All accuracies are fractions.
     """
     line: dict[str, Any] = {"method": method, "seeds": sorted(runs)}
     for moment, suffix in (("last", ""), ("selected", "_selected")):
@@ -96,7 +96,9 @@ def _figure(run: RunRecord, moment: str, name: str) -> float | None:
 
 def _difference(values: dict[int, float | None], others: dict[int, float | None]) -> dict[str, Any] | None:
     pairs = [
-        (value, other) for seed, value in values.items() if value is not None and (other := others.get(seed)) is not None
+        (value, other)
+        for seed, value in values.items()
+        if value is not None and (other := others.get(seed)) is not None
     ]
     if not pairs:
         return None

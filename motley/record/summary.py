@@ -6,9 +6,9 @@ from typing import Any
 import pandas as pd
 
 RULE = (
-    "headline: mean over clients of the accuracy on each client's own test part (common test set: mean over clients) at the "
-    "last round; selected: the same at the first round with the best mean validation accuracy; best_test_round is an "
-    "oracle that chooses on test data, never a headline"
+    "headline: mean over clients of the accuracy on each client's own test part (common test set: mean over clients) "
+    "at the last round; selected: the same at the first round with the best mean validation accuracy; best_test_round "
+    "is an oracle that chooses on test data, never a headline"
 )
 TRAFFIC = ("up_scalars", "up_bytes", "down_scalars", "down_bytes")
 
@@ -32,7 +32,8 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             for client, reason in row["missing"].items()
         ],
         "seconds": {
-            phase: sum(row["seconds"].get(phase, 0.0) for row in rounds if row["round"]) for phase in ("train", "evaluate")
+            phase: sum(row["seconds"].get(phase, 0.0) for row in rounds if row["round"])
+            for phase in ("train", "evaluate")
         },
     }
 
@@ -46,7 +47,8 @@ def client_table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         if row["round"] != last:
             continue
         own = [one for one in clients if one["client"] == row["client"]]
-        entry: dict[str, Any] = {"client": row["client"], "round": last, "rounds_taken": sum(one["active"] for one in own)}
+        taken = sum(one["active"] for one in own)
+        entry: dict[str, Any] = {"client": row["client"], "round": last, "rounds_taken": taken}
         entry["steps"] = sum(one["train"]["steps"] for one in own if one["train"])
         for name, score in row["scores"].items():
             count = sum(score["count"])

@@ -132,7 +132,7 @@ def _step(client: Client, index: Tensor, augmentation: Augmentation | None, targ
 def _targets(client: Client, order: Tensor, augmentation: Augmentation | None, teach: Teach) -> Tensor:
     """Return the targets of all training samples, (n, C), by position in the training part."""
     targets: Tensor | None = None
-    for index in order.split(client.evaluation.batch_size):
+    for index in torch.split(order, client.evaluation.batch_size):
         with torch.inference_mode():
             said = teach(inputs(client, index, augmentation))
         if targets is None:

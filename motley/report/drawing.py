@@ -1,0 +1,188 @@
+"""How every figure looks, and how it becomes SVG or a file: one size, one palette, text as text, the same bytes again."""
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.colors import Colormap
+from matplotlib.figure import Figure
+
+from motley.errors import InvalidInput
+from motley.record.files import write_bytes
+from motley.report.material import Floats
+from motley.report.wording import short
+
+WIDTH, HEIGHT = 4.8, 3.0  # inches; small, so that the text stays readable on a narrow screen
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")  # Okabe and Ito
+DASHES = ("-", "--", "-.", ":")
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+GREY = "#777777"
+MOST_LABELS = 30  # names beside an axis; with more of them only some positions are numbered
+LOOK: dict[str, Any] = {
+    "font.size": 9.5,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": "#e2e2e2",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 3.5,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "motley",
+    "text.parse_math": False,  # the name of a class may hold dollar signs
+    "savefig.dpi": 200,
+}
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """Draw in the look of the report, whatever the user's own settings are."""
+    with matplotlib.style.context(["default", LOOK]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # the browser has the letter
+        yield
+
+
+def new_figure(width: float = WIDTH, height: float = HEIGHT) -> Figure:
+    """Return an empty figure."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def line_style(position: int) -> dict[str, Any]:
+    """Return colour, dashes and mark of the line at a position; they differ without the colour too."""
+    return {
+        "color": COLOURS[position % len(COLOURS)],
+        "linestyle": DASHES[(position // len(COLOURS) + position) % len(DASHES)],
+        "marker": MARKS[position % len(MARKS)],
+    }
+
+
+def name_ticks(axis: Axis, names: Sequence[str], *, most: int = MOST_LABELS) -> None:
+    """Name positions 0, 1, 2 ... of an axis; with too many names some positions are numbered instead."""
+    if len(names) <= most:
+        axis.set_ticks(range(len(names)), [short(name) for name in names])
+    else:
+        step = _step(len(names))
+        axis.set_ticks(range(0, len(names), step), [str(one) for one in range(0, len(names), step)])
+
+
+def id_ticks(axis: Axis, ids: Sequence[int], *, most: int = 12) -> None:
+    """Number positions by ids, as many as fit."""
+    step = 1 if len(ids) <= most else _step(len(ids))
+    axis.set_ticks(range(0, len(ids), step), [str(one) for one in ids[::step]])
+
+
+def _step(count: int) -> int:
+    return next(step for step in (2, 5, 10, 20, 50, 100, 200, 500, 1000, count) if count / step <= 11)
+
+
+def turn_if_long(axes: Axes, names: Sequence[str], room: int = 60) -> None:
+    """Turn the names below an axis if together they are wider than it."""
+    if len(names) <= MOST_LABELS and sum(len(short(name)) + 1 for name in names) > room:
+        axes.tick_params(axis="x", labelrotation=90)
+
+
+def legend_below(figure: Figure, axes: Axes) -> None:
+    """Put the legend below the axes, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        longest = max(map(len, labels))
+        columns = max(1, min(len(labels), 54 // (longest + 6)))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2.6, columnspacing=1.4)
+
+
+def legend_name(name: str) -> str:
+    """Return a label that matplotlib shows even if it begins with an underscore."""
+    return f"\u200b{short(name)}" if name.startswith("_") else short(name)
+
+
+def heat_map(
+    figure: Figure, axes: Axes, values: Floats, *, label: str, colours: str = "cividis", low: float | None = None
+) -> None:
+    """Draw a matrix, rows downwards; NaN is light grey, small matrices show their numbers."""
+    known = values[np.isfinite(values)]
+    lowest = (float(known.min()) if known.size else 0.0) if low is None else low
+    highest = float(known.max()) if known.size else 1.0
+    highest = highest if highest > lowest else lowest + 1.0
+    palette: Colormap = matplotlib.colormaps[colours].with_extremes(bad="#e4e4e4")
+    large = values.size > 600
+    mesh = axes.pcolormesh(
+        np.ma.masked_invalid(values), cmap=palette, vmin=lowest, vmax=highest, edgecolors="none", rasterized=large
+    )
+    mesh.set_offset_transform(mesh.get_offset_transform())
+    axes.set_xlim(0, values.shape[1])
+    axes.set_ylim(values.shape[0], 0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    bar = figure.colorbar(mesh, ax=axes, shrink=0.9, pad=0.02, aspect=25)
+    bar.set_label(label)
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    if max(values.shape) <= 12:
+        _write_numbers(axes, values, (lowest + highest) / 2)
+
+
+def _write_numbers(axes: Axes, values: Floats, middle: float) -> None:
+    whole = bool(np.all(np.mod(values[np.isfinite(values)], 1) == 0) and np.nanmax(values, initial=0) > 1)
+    for (row, column), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            text = f"{value:.0f}" if whole else f"{value:.2f}".removeprefix("0")
+            colour = "black" if value > middle else "white"
+            axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=7.5, color=colour)
+
+
+def centre_ticks(axes: Axes) -> None:
+    """Move the ticks of a heat map from the corners of its cells to their middles."""
+    for axis in (axes.xaxis, axes.yaxis):
+        labels = [label.get_text() for label in axis.get_ticklabels()]
+        axis.set_ticks([float(place) + 0.5 for place in axis.get_ticklocs()], labels)
+    axes.tick_params(length=0)
+
+
+def to_svg(figure: Figure, name: str) -> str:
+    """Return a figure as an inline SVG element without width, height and outside references.
+
+    Args:
+        figure: What to draw.
+        name: Put before every id, so that several figures can stand on one page.
+    """
+    buffer = StringIO()
+    with look():
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].strip()
+    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.DOTALL)
+    return re.sub(r"<[^>]+>", lambda tag: _own_tag(tag.group(), name), text)
+
+
+def _own_tag(tag: str, name: str) -> str:
+    if tag.startswith("<svg"):
+        tag = re.sub(r' (xmlns(:\w+)?|width|height|version)="[^"]*"', "", tag)
+    tag = re.sub(r' id="', f' id="{name}-', tag)
+    tag = re.sub(r'href="#', f'href="#{name}-', tag)
+    return tag.replace("url(#", f"url(#{name}-")
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, SVG or PDF, by the ending of the path.
+
+    Raises:
+        InvalidInput: The ending is another one.
+    """
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in {"png", "svg", "pdf"}:
+        raise InvalidInput(f"a figure cannot be written as '{path.name}'; let its name end in .png, .svg or .pdf")
+    buffer = BytesIO()
+    with look():
+        date = {} if kind == "png" else {"Date" if kind == "svg" else "CreationDate": None}
+        figure.savefig(buffer, format=kind, metadata=date)
+    write_bytes(path, buffer.getvalue())

@@ -1,0 +1,113 @@
+"""A table as text: for the terminal, Markdown, CSV, LaTeX and HTML."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import pandas as pd
+from markupsafe import Markup
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from motley.report.tables import Column, Table
+from motley.report.templating import template
+
+GAP = 2  # columns of the terminal between two columns of the table
+LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}", "%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
+        "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    }
+)  # fmt: skip
+
+
+def to_rich(table: Table, width: int = 100) -> RenderableType:
+    """Return the table for rich; groups of columns that do not fit into the width go into a second table below."""
+    blocks = [_rich_block(columns) for columns in _blocks(table, width)]
+    notes = [Text(text, style="dim") for text in table.rules] + [Text(text, style="yellow") for text in table.remarks]
+    return Group(*blocks, *notes)
+
+
+def _rich_block(columns: Sequence[Column]) -> RichTable:
+    made = RichTable(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
+    for column in columns:
+        made.add_column(
+            Text(_stacked(column)), justify="left" if column.text else "right", no_wrap=True, vertical="bottom"
+        )
+    for row in zip(*(column.cells for column in columns), strict=True):
+        made.add_row(*map(Text, row))
+    return made
+
+
+def _stacked(column: Column) -> str:
+    """Return the heading in short lines, so that it is not wider than the figures."""
+    words, lines = column.heading.split(" "), [""]
+    room = max([10, *map(len, column.cells)])
+    for word in words:
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > room:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}".strip()
+    return "\n".join(lines)
+
+
+def _blocks(table: Table, width: int) -> Iterator[list[Column]]:
+    first = [column for column in table.columns if not column.group]
+    groups = [list(own) for _, own in groupby((c for c in table.columns if c.group), key=lambda column: column.group)]
+    block, empty = list(first), True
+    for group in groups:
+        if not empty and _width([*block, *group]) > width:
+            yield block
+            block = list(first)
+        block, empty = [*block, *group], False
+    yield block
+
+
+def _width(columns: Sequence[Column]) -> int:
+    return sum(max(map(len, [*_stacked(column).split("\n"), *column.cells])) + GAP for column in columns) + 2
+
+
+def to_markdown(table: Table) -> str:
+    """Return the table in Markdown, aligned also as plain text, with the rules and remarks below."""
+    columns = [[_cell(text) for text in (column.heading, *column.cells)] for column in table.columns]
+    widths = [max(3, *map(len, texts)) for texts in columns]
+    sides = [str.ljust if column.text else str.rjust for column in table.columns]
+    marks = [
+        "-" * width if column.text else "-" * (width - 1) + ":"
+        for column, width in zip(table.columns, widths, strict=True)
+    ]
+    rows = [
+        [side(text, width) for side, text, width in zip(sides, row, widths, strict=True)]
+        for row in zip(*columns, strict=True)
+    ]
+    lines = [f"| {' | '.join(row)} |" for row in [rows[0], marks, *rows[1:]]]
+    return "\n".join([*lines, "", *(f"{text}  " for text in (*table.rules, *table.remarks))]).rstrip() + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|")
+
+
+def to_csv(table: Table) -> str:
+    """Return the figures for programs: fractions, bytes and seconds; empty where there is none."""
+    return str(
+        pd.DataFrame({name: values for c in table.columns for name, values in c.data.items()}).to_csv(
+            index=False, lineterminator="\n"
+        )
+    )
+
+
+def to_latex(table: Table) -> str:
+    """Return the table in LaTeX (package booktabs), with the rules and remarks below."""
+    frame = pd.DataFrame(table.rows, columns=[column.heading for column in table.columns])
+    kinds = "".join("l" if column.text else "r" for column in table.columns)
+    body = frame.to_latex(index=False, escape=True, column_format=kinds)
+    notes = " ".join(text.translate(LATEX) for text in (*table.rules, *table.remarks))
+    return f"{body}\n{{\\footnotesize {notes}\\par}}\n"
+
+
+def to_html(table: Table) -> Markup:
+    """Return the table in HTML with a head of groups, in a box that scrolls by itself."""
+    groups = [(name, len(list(own))) for name, own in groupby(table.columns, key=lambda column: column.group)]
+    return Markup(template("table.html.j2").render(table=table, groups=groups))
