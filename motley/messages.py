@@ -169,7 +169,7 @@ class Message:
             raise InvalidMessage(f"{sender} sent {type(self).__name__} in which {fault}; the message was refused")
 
     def fault(self) -> str:
-        """Return what is wrong between the entries, or nothing; a message whose entries depend on each other says so."""
+        """Return what is wrong between the entries, or nothing; for messages whose entries depend on each other."""
         return ""
 
 

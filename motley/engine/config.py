@@ -119,7 +119,7 @@ def read_config(path: Path) -> ConfigFile:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InvalidConfig(
-            f"{path} is not UTF-8: byte 0x{data[error.start]:02x} at position {error.start} (line {line}); save it as such"
+            f"{path} is not UTF-8: byte 0x{data[error.start]:02x} at position {error.start} (line {line}); save it so"
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise InvalidConfig(f"{path} is no valid TOML: {error}") from error

@@ -27,7 +27,7 @@ from motley.engine.setup import Federation, build_federation
 from motley.engine.signals import StopSignals
 from motley.errors import Interrupted, InvalidConfig, InvalidRunFolder, MotleyError, MotleyWarning, RunFailed
 from motley.models.assign import ModelFactory
-from motley.record.folder import CLIENTS, CONFIG, PARTITION, SUMMARY, RunFolder
+from motley.record.folder import CLIENTS, CONFIG, LOG, PARTITION, SUMMARY, RunFolder
 from motley.record.load import RunRecord, load_run
 from motley.record.rows import RoundRow
 from motley.record.summary import client_table, summarise
