@@ -26,6 +26,7 @@ DASHES = ("-", "--", "-.", ":")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREY = "#777777"
 MOST_LABELS = 30  # names beside an axis; with more of them only some positions are numbered
+BANDS_UP_TO = 5  # more lines than that are drawn without bands, which would hide each other
 LOOK: dict[str, Any] = {
     "font.size": 9.5,
     "axes.titlesize": 9.5,
@@ -98,6 +99,8 @@ def legend_below(figure: Figure, axes: Axes) -> None:
     if handles:
         longest = max(map(len, labels))
         columns = max(1, min(len(labels), 54 // (longest + 6)))
+        more = -(-len(labels) // columns) - 1
+        figure.set_figheight(figure.get_figheight() + 0.19 * more)
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2.6, columnspacing=1.4)
 
 
@@ -107,19 +110,18 @@ def legend_name(name: str) -> str:
 
 
 def heat_map(
-    figure: Figure, axes: Axes, values: Floats, *, label: str, colours: str = "cividis", low: float | None = None
+    figure: Figure, axes: Axes, values: Floats, *, label: str, colours: str = "YlGnBu", low: float | None = None
 ) -> None:
     """Draw a matrix, rows downwards; NaN is light grey, small matrices show their numbers."""
     known = values[np.isfinite(values)]
     lowest = (float(known.min()) if known.size else 0.0) if low is None else low
     highest = float(known.max()) if known.size else 1.0
     highest = highest if highest > lowest else lowest + 1.0
-    palette: Colormap = matplotlib.colormaps[colours].with_extremes(bad="#e4e4e4")
+    palette: Colormap = matplotlib.colormaps[colours].with_extremes(bad="#d9d9d9")
     large = values.size > 600
     mesh = axes.pcolormesh(
         np.ma.masked_invalid(values), cmap=palette, vmin=lowest, vmax=highest, edgecolors="none", rasterized=large
     )
-    mesh.set_offset_transform(mesh.get_offset_transform())
     axes.set_xlim(0, values.shape[1])
     axes.set_ylim(values.shape[0], 0)
     for side in axes.spines.values():
@@ -128,15 +130,15 @@ def heat_map(
     bar.set_label(label)
     bar.outline.set_visible(False)  # type: ignore[operator]
     if max(values.shape) <= 12:
-        _write_numbers(axes, values, (lowest + highest) / 2)
+        _write_numbers(axes, values, lowest + 0.6 * (highest - lowest))
 
 
-def _write_numbers(axes: Axes, values: Floats, middle: float) -> None:
-    whole = bool(np.all(np.mod(values[np.isfinite(values)], 1) == 0) and np.nanmax(values, initial=0) > 1)
+def _write_numbers(axes: Axes, values: Floats, dark: float) -> None:
+    digits = 0 if values.size and np.nanmax(values, initial=0) > 1 else 2
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
-            text = f"{value:.0f}" if whole else f"{value:.2f}".removeprefix("0")
-            colour = "black" if value > middle else "white"
+            text = f"{value:.{digits}f}".removeprefix("0" if digits else "") if value else "0"
+            colour = "white" if value > dark else "black"
             axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=7.5, color=colour)
 
 
@@ -151,6 +153,8 @@ def centre_ticks(axes: Axes) -> None:
 def to_svg(figure: Figure, name: str) -> str:
     """Return a figure as an inline SVG element without width, height and outside references.
 
+    The page sets `stroke-linejoin: round; stroke-linecap: butt` for all of them.
+
     Args:
         figure: What to draw.
         name: Put before every id, so that several figures can stand on one page.
@@ -160,7 +164,7 @@ def to_svg(figure: Figure, name: str) -> str:
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :].strip()
-    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL)
     return re.sub(r"<[^>]+>", lambda tag: _own_tag(tag.group(), name), text)
 
 

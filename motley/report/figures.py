@@ -8,8 +8,10 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from motley.report.drawing import (
+    BANDS_UP_TO,
     COLOURS,
     GREY,
+    MOST_LABELS,
     WIDTH,
     id_ticks,
     legend_below,
@@ -21,9 +23,10 @@ from motley.report.drawing import (
     turn_if_long,
 )
 from motley.report.material import Curve, Floats, thin
+from motley.report.wording import short
 
 MOST_SHAPES = 3000  # bubbles as shapes of their own; more become one picture
-BANDS_UP_TO = 5  # more lines than that are drawn without bands, which would hide each other
+
 
 
 def bubble_figure(counts: ArrayLike, class_names: Sequence[str]) -> Figure:
@@ -40,7 +43,8 @@ def bubble_figure(counts: ArrayLike, class_names: Sequence[str]) -> Figure:
         figure = new_figure(WIDTH, height)
         axes = figure.add_subplot()
         largest = table.max(initial=0.0)
-        cell = min((WIDTH - 1.0) / max(clients, 1), (height - 0.9) / max(classes, 1)) * 72  # points
+        beside = 0.7 + (0.085 * max(map(len, map(short, class_names)), default=0) if classes <= MOST_LABELS else 0.3)
+        cell = min((WIDTH - beside) / max(clients, 1), (height - 0.9) / max(classes, 1)) * 72  # points
         widest = max(3.0, 1.15 * cell)
         # Diameters in steps of a quarter point: as exact as can be seen, and bubbles of one size share one shape.
         diameters = np.round(4 * widest * np.sqrt(table / max(largest, 1))) / 4
@@ -54,6 +58,7 @@ def bubble_figure(counts: ArrayLike, class_names: Sequence[str]) -> Figure:
                 color=COLOURS[0],
                 alpha=0.75,
                 markeredgewidth=0,
+                clip_on=False,
                 rasterized=bool((table > 0).sum() > MOST_SHAPES),
             )
         axes.set_xlim(-0.7, max(clients, 1) - 0.3)

@@ -1,12 +1,13 @@
 """A table as text: for the terminal, Markdown, CSV, LaTeX and HTML."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import pandas as pd
 from markupsafe import Markup
 from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -22,11 +23,24 @@ LATEX = str.maketrans(
 )  # fmt: skip
 
 
-def to_rich(table: Table, width: int = 100) -> RenderableType:
-    """Return the table for rich; groups of columns that do not fit into the width go into a second table below."""
-    blocks = [_rich_block(columns) for columns in _blocks(table, width)]
-    notes = [Text(text, style="dim") for text in table.rules] + [Text(text, style="yellow") for text in table.remarks]
-    return Group(*blocks, *notes)
+@dataclass(frozen=True)
+class _Fitting:
+    """A table that fits itself to the console; groups of columns without room go into further tables below."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        for columns in _blocks(self.table, options.max_width):
+            yield _rich_block(columns)
+        for text in self.table.rules:
+            yield Text(text, style="dim")
+        for text in self.table.remarks:
+            yield Text(text, style="yellow")
+
+
+def to_rich(table: Table) -> RenderableType:
+    """Return the table for rich, as wide as the console that prints it, with the rules and remarks below."""
+    return _Fitting(table)
 
 
 def _rich_block(columns: Sequence[Column]) -> RichTable:

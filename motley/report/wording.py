@@ -3,7 +3,7 @@
 import math
 
 MISSING = "-"
-LONGEST_NAME = 18
+LONGEST_NAME = 13
 
 
 def percent(value: float | None, digits: int = 2) -> str:
