@@ -1,6 +1,6 @@
 """Train a federation on your own data with your own models, one architecture a client.
 
-    python examples/own_model_and_data.py
+python examples/own_model_and_data.py
 """
 
 import numpy as np
@@ -24,9 +24,15 @@ def make_model(client_id: int, input_shape: tuple[int, ...], num_classes: int) -
     """Return the network of a client: every second one is convolutional. Any module that returns logits will do."""
     channels, height, width = input_shape
     if client_id % 2:
-        return nn.Sequential(nn.Flatten(), nn.Linear(channels * height * width, 32), nn.ReLU(), nn.Linear(32, num_classes))
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(channels * height * width, 32), nn.ReLU(), nn.Linear(32, num_classes)
+        )
     return nn.Sequential(
-        nn.Conv2d(channels, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, num_classes)
+        nn.Conv2d(channels, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(128, num_classes),
     )
 
 

@@ -45,13 +45,19 @@ class Draws:
     def scope(self, purpose: str, *, round: int = 0, client: int = -1) -> Iterator[None]:
         """Run a block whose code draws from the global generators; they are seeded for it and restored after it."""
         seed = self.address(purpose, round=round, client=client)
-        python_state, numpy_state = random.getstate(), np.random.get_state()
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            torch.manual_seed(seed)
-            random.seed(seed)
-            np.random.seed(seed % 2**32)
-            try:
-                yield
-            finally:
-                random.setstate(python_state)
-                np.random.set_state(numpy_state)
+        before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        # torch.random.fork_rng does the same but asks the driver for devices each time, which costs milliseconds.
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.default_generator.manual_seed(seed)
+        if on_devices:
+            torch.cuda.manual_seed_all(seed)
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+            torch.set_rng_state(before[2])
+            if on_devices:
+                torch.cuda.set_rng_state_all(on_devices)

@@ -113,7 +113,7 @@ class Message:
 
     def to_bytes(self) -> bytes:
         """Return the message as a safetensors blob."""
-        flat = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors().items()}
+        flat = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.tensors().items()}
         return save(flat, metadata={"order": json.dumps(list(flat))})
 
     @classmethod
@@ -124,10 +124,10 @@ class Message:
             InvalidMessage: The blob is damaged or is no message of this kind.
         """
         try:
-            flat = load(data)
-        except SafetensorError as error:
+            flat, order = load(data), _order(data)
+        except (SafetensorError, LookupError, ValueError, TypeError, RecursionError) as error:
             raise InvalidMessage(f"{cls.__name__}: the data received are no safetensors blob ({error})") from error
-        return cls.from_tensors({name: flat[name] for name in _order(data) if name in flat} | flat)
+        return cls.from_tensors({name: flat[name] for name in order if name in flat} | flat)
 
     @property
     def num_scalars(self) -> int:

@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import Annotated, Any, get_args
 
 from cyclopts import App, Group, Parameter, Token
 
@@ -60,15 +61,37 @@ def words(kind: type, tokens: Sequence[Token]) -> tuple[str, ...]:  # noqa: ARG0
     return tuple(word.strip() for token in tokens for word in token.value.split(",") if word.strip())
 
 
-def whole_numbers(kind: type, tokens: Sequence[Token]) -> tuple[int, ...]:
-    """Read 0,1,2 as three whole numbers."""
-    return tuple(int(word) for word in words(kind, tokens))
+def whole_number(kind: type, tokens: Sequence[Token]) -> int:
+    """Read a whole number; 3.5 and true are none."""
+    return whole_numbers(kind, tokens[:1])[0]
 
 
-def share_or_number(kind: type, tokens: Sequence[Token]) -> float | int:  # noqa: ARG001
-    """Read 0.5 and 1.0 as shares, 10 as a number."""
+def whole_numbers(kind: type, tokens: Sequence[Token]) -> tuple[int, ...]:  # noqa: ARG001
+    """Read 0,1,2 as three whole numbers.
+
+    Raises:
+        ValueError: A word is none; the message says what is wanted.
+    """
+    found = [word.strip() for token in tokens for word in token.value.split(",")]
+    wrong = [word for word in found if not word.removeprefix("-").isdecimal()]
+    if wrong:
+        raise ValueError(f"'{wrong[0]}' is no whole number")
+    return tuple(map(int, found))
+
+
+def value_of(kind: Any, tokens: Sequence[Token]) -> int | float | str:
+    """Read a number where the kind has numbers, else text; what is not accepted is said by the options class.
+
+    Where both numbers and shares are accepted, 10 is a number, 0.5 and 1.0 are shares.
+    """
+    kinds = get_args(kind) or (kind,)
     text = tokens[0].value
-    return int(text) if text.lstrip("+-").isdigit() else float(text)
+    if int in kinds and text.removeprefix("-").isdecimal():
+        return int(text)
+    if float in kinds:
+        with suppress(ValueError):
+            return float(text)
+    return text
 
 
 def keyword(name: str, kind: Any, rule: Parameter, default: Any) -> inspect.Parameter:

@@ -13,7 +13,6 @@ from motley.engine.comparison import CompareWatch, plan_comparison, start_compar
 from motley.engine.config import ConfigFile, flag_fields, read_config
 from motley.errors import InvalidConfig
 from motley.methods.registry import find_method
-from motley.record.folder import fresh_path
 
 HELP = """Run several methods on the same seeds and compare them.
 
@@ -38,9 +37,8 @@ def _compare(values: dict[str, Any]) -> None:
         seeds=values.get("seeds", ()),
         reference=values.get("reference"),
     )
-    path = values.get("out") or fresh_path(Path("runs"), "compare")
     with RunProgress() as progress:
-        comparison = start_comparison(plan, path, compare_watch(progress))
+        comparison = start_comparison(plan, values.get("out"), compare_watch(progress))
     show_result(comparison.path, as_json=values["json"])
 
 

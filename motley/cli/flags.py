@@ -10,7 +10,7 @@ import annotated_types
 from cyclopts import Group, Parameter
 from pydantic.fields import FieldInfo
 
-from motley.cli.command import flag_name, keyword, share_or_number, words
+from motley.cli.command import flag_name, keyword, value_of, words
 from motley.engine.config import FLAGS, SECTIONS
 
 TITLES = {
@@ -44,12 +44,10 @@ def _parameter(owner: type, one: Field[Any], name: str, group: Group) -> inspect
     kind, *extras = get_args(hint)
     about = next(extra for extra in extras if isinstance(extra, FieldInfo))
     negative = f"--no-{name.replace('_', '-')}" if kind is bool else ""
-    converter: Any = None
     shown = _without_none(kind)
+    converter: Any = None if shown is bool else value_of
     if get_origin(shown) is tuple:
         shown, converter = tuple[str, ...], words
-    elif set(get_args(shown)) == {int, float}:
-        converter = share_or_number
     rule = Parameter(
         name=flag_name(name),
         help=f"{about.description}  [{_range_and_default(one, about)}]",

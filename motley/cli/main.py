@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from cyclopts import App, CycloptsError
 
 import motley
 from motley.cli.command import make_app
-from motley.errors import MotleyError
+from motley.cli.mistakes import check_command, explain
+from motley.errors import InvalidConfig, MotleyError
 
 HELP = """Federated learning in which every participant keeps its own architecture.
 
@@ -32,13 +34,17 @@ COMMANDS = {
 }
 
 
-def build_app() -> App:
-    """Return the application; a command is imported when it is asked for."""
+def build_app(chosen: str = "") -> App:
+    """Return the application; the chosen command is imported, of the others only a line is known."""
     app = make_app("motley", HELP)
     app.version = motley.__version__
     app.result_action = "return_value"
     for name, text in COMMANDS.items():
-        app.command(f"motley.cli.{name.replace('list', 'listing')}:app", name=name, help=text)
+        module = f"motley.cli.{name.replace('list', 'listing')}"
+        if name == chosen:
+            app.command(import_module(module).app)
+        else:
+            app.command(f"{module}:app", name=name, help=text)
     return app
 
 
@@ -47,10 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        build_app()(arguments, exit_on_error=False, print_error=False)
-    except CycloptsError as error:
-        return _complain(f"{str(error).strip()} ('motley --help' and 'motley COMMAND --help' show what there is)", 2)
+        _run(words)
     except MotleyError as error:
         return _complain(str(error), error.exit_status)
     except KeyboardInterrupt:
@@ -61,6 +66,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _run(words: list[str]) -> None:
+    check_command(words, COMMANDS)
+    app = build_app(words[0] if words else "")
+    if words[:1] == ["run"] and len(words) > 1 and not words[1].startswith("-"):
+        from motley.methods.registry import find_method
+
+        words[1] = find_method(words[1]).name
+    try:
+        app(words, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        raise InvalidConfig(explain(error)) from None
+
+
 def _complain(text: str, status: int) -> int:
-    sys.stderr.write(f"motley: {text}\n")
+    sys.stderr.write(f"motley: {' '.join(text.splitlines())}\n")
     return status

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from motley.errors import MotleyWarning
 
 WIDTH_WITHOUT_TERMINAL = 160
 
 
-def print_table(content: Table | str) -> None:
+def print_table(content: RenderableType) -> None:
     """Print a table, or text as it is, to standard output; a pipe gets plain characters and wide lines."""
     console = Console(file=sys.stdout, soft_wrap=isinstance(content, str))
     if not console.is_terminal:

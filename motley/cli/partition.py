@@ -14,6 +14,8 @@ from motley.data.federated import FederatedData, build_federated_data
 from motley.data.sources import load_dataset
 from motley.engine.config import ConfigFile, flag_fields, read_config, resolve
 from motley.errors import InvalidRunFolder
+from motley.report.drawing import save_figure
+from motley.report.figures import bubble_figure
 
 HELP = """Show which client gets which samples, as a table and as a bubble plot, without training.
 
@@ -44,9 +46,7 @@ def _partition(values: dict[str, Any]) -> None:
     if "save" in values:
         data.save_partition(values["save"])
     if "plot" in values:
-        from motley.report.bubbles import bubble_figure
-
-        bubble_figure(counts.tolist(), list(data.class_names)).savefig(values["plot"], bbox_inches="tight")
+        save_figure(bubble_figure(counts, data.class_names), values["plot"])
 
 
 def _labels(data: FederatedData) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 from motley.cli.command import command, extra, make_app, positional
 from motley.cli.output import warnings_to_stderr
 from motley.cli.progress import print_result
-from motley.cli.results import render_table
+from motley.cli.results import FORMATS, render_json, render_table
 from motley.errors import InvalidConfig
 from motley.report.page import write_report
 
@@ -16,16 +16,19 @@ HELP = """Write report.html of a run or a comparison, or print its table.
     motley report runs/digits --replace
     motley report runs/digits --table markdown
 """
-FORMATS = ("text", "markdown", "latex", "csv", "json")
 
 
 def _report(values: dict[str, Any]) -> None:
     path: Path = values["path"]
     with warnings_to_stderr():
         if "table" in values:
-            if values["table"] not in FORMATS:
-                raise InvalidConfig(f"--table is '{values['table']}'; it can be {', '.join(FORMATS)}")
-            render_table(path, values["table"])
+            form = values["table"]
+            if form == "json":
+                render_json(path)
+            elif form in FORMATS:
+                render_table(path, form)
+            else:
+                raise InvalidConfig(f"--table is '{form}'; it can be {', '.join([*FORMATS, 'json'])}")
             return
         print_result(str(write_report(path, replace=values["replace"])))
 
@@ -37,7 +40,7 @@ app.default(
         [
             positional("path", Path, "folder of a run or a comparison"),
             extra("replace", bool, "write over a report that exists", default=False),
-            extra("table", str, f"print the table instead: {', '.join(FORMATS)}"),
+            extra("table", str, f"print the table instead: {', '.join([*FORMATS, 'json'])}"),
         ],
         HELP,
     )

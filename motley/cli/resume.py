@@ -1,9 +1,11 @@
 """`motley resume DIR`."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from motley.cli.command import command, extra, make_app, positional
+from cyclopts import Parameter
+
+from motley.cli.command import command, extra, make_app, positional, whole_number
 from motley.cli.compare import compare_watch
 from motley.cli.progress import RunProgress
 from motley.cli.results import show_result
@@ -40,7 +42,11 @@ app.default(
         _resume,
         [
             positional("path", Path, "folder of a run or a comparison"),
-            extra("rounds", int, "new number of rounds, larger than before"),
+            extra(
+                "rounds",
+                Annotated[int, Parameter(converter=whole_number)],
+                "new number of rounds, larger than before",
+            ),
             extra("json", bool, "print the summary as JSON", default=False),
         ],
         HELP,

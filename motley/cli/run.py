@@ -14,7 +14,6 @@ from motley.engine.config import ConfigFile, flag_fields, read_config, resolve
 from motley.engine.runs import Material, start_run
 from motley.errors import InvalidConfig
 from motley.methods.registry import find_method, method_names
-from motley.record.folder import fresh_path
 
 HELP = """Train METHOD on a federation of different models and write a run folder.
 
@@ -48,9 +47,8 @@ def _run(method: str | None, values: dict[str, Any]) -> None:
     if values["print_config"]:
         print_result(tomli_w.dumps(config.to_dict()))
         return
-    path = values.get("out") or fresh_path(Path("runs"), config.method)
     with RunProgress() as progress:
-        record = start_run(config, path, Material(), progress.watch())
+        record = start_run(config, values.get("out"), Material(), progress.watch())
     show_result(record.path, as_json=values["json"])
 
 

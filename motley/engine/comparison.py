@@ -10,11 +10,11 @@ import tomli_w
 from motley.data.dataset import Dataset
 from motley.data.sources import load_dataset
 from motley.engine.config import ConfigFile, RunConfig, parse_config, resolve
-from motley.engine.runs import Material, Watch, resume_run, start_run
+from motley.engine.runs import Material, Watch, make_folder, resume_run, start_run
+from motley.engine.signals import StopSignals
 from motley.errors import Interrupted, InvalidConfig
 from motley.models.assign import ModelFactory
 from motley.record.comparison import CONFIG, Comparison, load_comparison, run_path
-from motley.record.folder import RunFolder
 from motley.record.load import load_run
 
 
@@ -86,6 +86,10 @@ def plan_comparison(
         raise InvalidConfig(f"compare.seeds are {list(seeds)}; they must be whole numbers, 0 or larger")
     configs = tuple(resolve(method, file, flags, method_flags.get(method, {})) for method in methods)
     names = [config.method for config in configs]
+    if others := [method for method in method_flags if method not in names]:
+        raise InvalidConfig(
+            f"options are set for {', '.join(others)}, which the comparison does not run; it runs {', '.join(names)}"
+        )
     given: tuple[tuple[str, list[Any]], ...] = (("method", names), ("seed", list(seeds)))
     for kind, values in given:
         twice = sorted({str(value) for value in values if values.count(value) > 1})
@@ -100,16 +104,21 @@ def plan_comparison(
 
 
 def start_comparison(
-    plan: Plan, path: Path, watch: CompareWatch, *, dataset: Dataset | None = None, factory: ModelFactory | None = None
+    plan: Plan,
+    path: Path | None,
+    watch: CompareWatch,
+    *,
+    dataset: Dataset | None = None,
+    factory: ModelFactory | None = None,
 ) -> Comparison:
-    """Run a comparison in a new folder.
+    """Run a comparison in a new folder, one below `runs` if none is named.
 
     Raises:
         MotleyError: As for a single run; finished runs are kept.
     """
     ready = dataset if dataset is not None else load_dataset(plan.configs[0].settings.data)
-    RunFolder.create(path, {CONFIG: tomli_w.dumps(plan.to_dict()).encode()})
-    return _run_all(plan, path, watch, ready, factory)
+    folder = make_folder(path, "compare", {CONFIG: tomli_w.dumps(plan.to_dict()).encode()})
+    return _run_all(plan, folder.path, watch, ready, factory)
 
 
 def resume_comparison(
@@ -137,16 +146,18 @@ def stored_plan(path: Path) -> Plan:
 
 def _run_all(plan: Plan, path: Path, watch: CompareWatch, dataset: Dataset, factory: ModelFactory | None) -> Comparison:
     jobs = [(position, seed) for seed in plan.seeds for position in range(len(plan.configs))]
-    for number, (position, seed) in enumerate(jobs):
-        config = plan.config(position, seed)
-        folder = run_path(path, config.method, seed)
-        material = Material(dataset, factory)
-        try:
-            if not folder.exists():
-                start_run(config, folder, material, watch.began_run(config.method, seed, number, len(jobs)))
-            elif load_run(folder).summary.get("status") != "finished":
-                resume_run(folder, material, watch.began_run(config.method, seed, number, len(jobs)))
-        except Interrupted as stop:
-            text = f"interrupted in run {number + 1} of {len(jobs)}; continue with: motley resume {path}"
-            raise Interrupted(text, stop.exit_status) from None
+    signals, number = StopSignals(), 0
+    try:
+        with signals.listen():
+            for number, (position, seed) in enumerate(jobs, start=1):
+                config = plan.config(position, seed)
+                folder = run_path(path, config.method, seed)
+                material = Material(dataset, factory, signals)
+                if not folder.exists():
+                    start_run(config, folder, material, watch.began_run(config.method, seed, number - 1, len(jobs)))
+                elif load_run(folder).summary.get("status") != "finished":
+                    resume_run(folder, material, watch.began_run(config.method, seed, number - 1, len(jobs)))
+    except Interrupted as stop:
+        text = f"interrupted in run {number} of {len(jobs)}; continue with: motley resume {path}"
+        raise Interrupted(text, stop.exit_status) from None
     return load_comparison(path)

@@ -2,17 +2,19 @@
 
 import codecs
 import difflib
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import ValidationError
+import pydantic
+from pydantic import Field, ValidationError
 
 from motley.errors import InvalidConfig
-from motley.methods.registry import MethodEntry, find_method, plain
-from motley.options import Settings
+from motley.methods.registry import MethodEntry, find_method, method_names, plain
+from motley.options import STRICT, Settings
 
 SECTIONS: dict[str, type[Any]] = get_type_hints(Settings)
 
@@ -60,6 +62,22 @@ NEIGHBOURS = {  # what other systems call it (conventions, section 2.2): ours
     "gamma": "strength of fedtopo",
     "rho": "smoothing of fedtopo",
     "q": "negatives of fedtopo",
+    "top_q": "negatives of fedtopo",
+    "top_k": "negatives of fedtopo",
+}
+
+WANTED = {  # kinds of pydantic's complaints: what is wanted instead
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "literal_error": "one of {expected}",
+    "greater_than": "above {gt}",
+    "greater_than_equal": "{ge} or larger",
+    "less_than": "below {lt}",
+    "less_than_equal": "{le} or smaller",
 }
 
 
@@ -122,7 +140,7 @@ def read_config(path: Path) -> ConfigFile:
             f"{path} is not UTF-8: byte 0x{data[error.start]:02x} at position {error.start} (line {line}); save it so"
         ) from error
     except tomllib.TOMLDecodeError as error:
-        raise InvalidConfig(f"{path} is no valid TOML: {error}") from error
+        raise InvalidConfig(f"{path} is no valid TOML: {_place(error)}") from error
     return parse_config(table, str(path))
 
 
@@ -141,27 +159,33 @@ def parse_config(table: Mapping[str, Any], name: str) -> ConfigFile:
             method = value
         elif key == "compare" and isinstance(value, dict):
             compare = value
+            faults += _unknown(key, value, CompareSection)
         elif key in SECTIONS and isinstance(value, dict):
             sections[key] = value
             faults += _unknown(key, value, SECTIONS[key])
         elif isinstance(value, dict) and (entry := _method_of(key)):
             sections[entry.name] = value
             faults += _unknown(key, value, entry.options)
+        elif key == "method":
+            faults.append(f"method is {_show(value)}; it must be text")
+        elif key in {*SECTIONS, "compare"} or _method_of(key):
+            faults.append(f"'{key}' is {_show(value)}; it must be a section [{key}]")
         else:
             kind = "section" if isinstance(value, dict) else "key"
-            faults.append(f"{kind} '{key}'{_hint(key, isinstance(value, dict))}")
-    faults += _unknown("compare", compare, CompareSection)
+            faults.append(f"unknown {kind} '{key}'{_hint(key, isinstance(value, dict))}")
     if faults:
-        raise InvalidConfig(f"{name}: unknown {'; '.join(faults)}")
-    return ConfigFile(sections, method, compare, name)
+        raise InvalidConfig(f"{name}: {'; '.join(faults)}")
+    file = ConfigFile(sections, method, compare, name)
+    build(CompareSection, compare, "compare", file)
+    return file
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class CompareSection:
     """The section `compare` of a file."""
 
     methods: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
     reference: str | None = None
 
 
@@ -185,9 +209,18 @@ def resolve(method: str, file: ConfigFile, flags: Mapping[str, Any], method_flag
             raise InvalidConfig(f"unknown option '{flag}'{_near(flag, known)}")
         section, name = known[flag]
         values[section][name] = value
-    settings = Settings(**{section: build(SECTIONS[section], values[section], section, file) for section in SECTIONS})
-    own = {**file.sections.get(entry.name, {}), **method_flags}
-    return RunConfig(entry.name, build(entry.options, own, entry.name, file), settings)
+    values[entry.name] = {**file.sections.get(entry.name, {}), **method_flags}
+    given = {known[flag]: flag for flag in flags} | {(entry.name, name): name for name in method_flags}
+    kinds = {**SECTIONS, entry.name: entry.options}
+    built, faults = {}, []
+    for section, kind in kinds.items():
+        try:
+            built[section] = build(kind, values[section], section, file, given)
+        except InvalidConfig as error:
+            faults.append(str(error))
+    if faults:
+        raise InvalidConfig("; ".join(faults))
+    return RunConfig(entry.name, built.pop(entry.name), Settings(**built))
 
 
 def flag_fields() -> dict[str, tuple[str, str]]:
@@ -199,34 +232,72 @@ def flag_fields() -> dict[str, tuple[str, str]]:
     }
 
 
-def build(kind: type, values: Mapping[str, Any], section: str, file: ConfigFile) -> Any:
+def build(
+    kind: type,
+    values: Mapping[str, Any],
+    section: str,
+    file: ConfigFile,
+    given: Mapping[tuple[str, str], str] | None = None,
+) -> Any:
     """Make an options object of plain values.
+
+    Args:
+        kind: The class.
+        values: By name.
+        section: Where they belong.
+        file: The file that they are from.
+        given: Those that are from a flag instead: name of the flag by section and name.
 
     Raises:
         InvalidConfig: One sentence for all values that are not accepted.
     """
     if unknown := _unknown(section, values, kind):
-        raise InvalidConfig(f"{file.name}: unknown {'; '.join(unknown)}")
+        raise InvalidConfig(f"{file.name}: {'; '.join(unknown)}")
     ready = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     try:
         return kind(**ready)
     except ValidationError as error:
-        places = {str(one["loc"][0]): one for one in reversed(error.errors())}
-        faults = [
-            f"{section}.{name} is {_show(one['input'])}: {_wanted(kind, name, one)}" for name, one in places.items()
-        ]
-        raise InvalidConfig(f"{'; '.join(faults)} (from {file.name}, or a flag)") from None
+        wanted: dict[str, list[Any]] = {}
+        for one in error.errors():
+            wanted.setdefault(str(one["loc"][0]), []).append(one)
+        faults = []
+        for name, complaints in wanted.items():
+            flag = (given or {}).get((section, name))
+            place = f"--{flag.replace('_', '-')}" if flag else file.name
+            words = list(dict.fromkeys(map(_wanted, complaints)))
+            if words == ["a number", "a whole number"]:
+                words.pop()
+            entry = isinstance(complaints[0]["loc"][-1], int)
+            what = f"holds {_show(complaints[0]['input'])}" if entry else f"is {_show(values[name])}"
+            faults.append(f"{section}.{name} {what}; it must be {' or '.join(words)} ({place})")
+        raise InvalidConfig("; ".join(faults)) from None
 
 
-def _wanted(kind: type, name: str, fault: Any) -> str:
-    message = str(fault["msg"]).removeprefix("Input ")
-    about = next((one for one in fields(kind) if one.name == name), None)
-    wanted = getattr(about.type, "__origin__", about.type) if about else ""
-    return f"it {message} ({str(getattr(wanted, '__name__', wanted)).removeprefix('typing.')})"
+def _wanted(complaint: Any) -> str:
+    """Return what a value must be instead, with the nearest choice."""
+    words = WANTED.get(complaint["type"], str(complaint["msg"])).format(**complaint.get("ctx", {}))
+    choices = re.findall(r"'([^']*)'", words)
+    near = difflib.get_close_matches(str(complaint["input"]), choices, n=1)
+    if complaint["type"] == "literal_error" and len(choices) == 1:
+        return words.removeprefix("one of ")
+    return f"{words}; did you mean '{near[0]}'?" if near else words
+
+
+def _place(error: tomllib.TOMLDecodeError) -> str:
+    """Return what is wrong in a file and where; a key or section that stands twice is said in plain words."""
+    text = str(error)
+    line = re.search(r"line \d+", text)
+    if line and text.startswith(("Cannot overwrite a value", "Cannot declare")):
+        return f"a key or section stands there twice ({line[0]}); keep one of the two"
+    return text
 
 
 def _show(value: Any) -> str:
-    return f"'{value}'" if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_show, value))}]"
+    return f"'{value}'" if isinstance(value, str) else "a section" if isinstance(value, dict) else str(value)
 
 
 def _set_values(options: Any) -> dict[str, Any]:
@@ -238,31 +309,45 @@ def _set_values(options: Any) -> dict[str, Any]:
 
 def _unknown(section: str, values: Mapping[str, Any], kind: type) -> list[str]:
     names = [one.name for one in fields(kind)]
-    return [f"key '{section}.{key}'{_near(key, names)}" for key in values if key not in names]
+    return [f"unknown key '{section}.{key}'{_near(key, names)}" for key in values if key not in names]
 
 
-def _near(key: str, names: Any) -> str:
+def _near(key: str, names: Iterable[str]) -> str:
+    """Return a hint at what an unknown key of a section, or an unknown section, may have meant."""
     by_plain = {plain(name): name for name in names}
-    own = NEIGHBOURS.get(key.replace("-", "_"))
-    near = difflib.get_close_matches(plain(key), by_plain, n=1, cutoff=0.5)
-    if own and own.split(".")[-1].split(" ")[0] in names:
-        return f" (here it is '{own.split('.')[-1]}')"
+    word = key.replace("-", "_")
+    own = NEIGHBOURS.get(word, "")
+    known = own.split(".")[-1].split(" ")[0]
+    if known in by_plain.values():
+        return f" (here it is '{known}')"
+    near = difflib.get_close_matches(plain(key), by_plain, n=1, cutoff=0.6)
     if near:
         return f" (did you mean '{by_plain[near[0]]}'?)"
-    return f" (here it is {own})" if own else f" (known: {', '.join(names)})"
+    if own or word in _homes():
+        return f" (here it is {own})" if own else f" (it belongs into the section [{_homes()[word].split('.')[0]}])"
+    return f" (known: {', '.join(by_plain.values())})" if by_plain else " (there are no options in this section)"
 
 
 def _hint(key: str, is_section: bool) -> str:
+    """Return a hint at what an unknown key at the top of a file, or an unknown section, may have meant."""
     if is_section:
-        return _near(key, [*SECTIONS, "compare"])
-    homes = {name: f"{section}.{name}" for section, name in flag_fields().values()}
-    if key in homes:
-        return f" (it belongs into the section [{homes[key].split('.')[0]}])"
-    if own := NEIGHBOURS.get(key.replace("-", "_")):
-        return f" (here it is {own})"
-    near = difflib.get_close_matches(plain(key), [plain(name) for name in homes], n=1, cutoff=0.5)
-    found = [home for name, home in homes.items() if near and plain(name) == near[0]]
-    return f" (did you mean '{found[0]}'?)" if found else f" (known sections: {', '.join(SECTIONS)}, compare)"
+        return _near(key, [*SECTIONS, "compare", *method_names()])
+    word = key.replace("-", "_")
+    homes = _homes()
+    if word in homes:
+        return f" (it belongs into the section [{homes[word].split('.')[0]}])"
+    if word in NEIGHBOURS:
+        return f" (here it is {NEIGHBOURS[word]})"
+    places = {plain(name): place for name, place in {**NEIGHBOURS, **homes, "method": "method"}.items()}
+    near = difflib.get_close_matches(plain(key), places, n=1)
+    if near:
+        return f" (did you mean '{places[near[0]]}'?)"
+    return f" (known sections: {', '.join([*SECTIONS, 'compare'])})"
+
+
+def _homes() -> dict[str, str]:
+    """Return section and name of every option by its name; of those that share a name, the last one."""
+    return {name: f"{section}.{name}" for section, name in flag_fields().values()}
 
 
 def _method_of(key: str) -> MethodEntry | None:

@@ -27,11 +27,12 @@ from motley.engine.setup import Federation, build_federation
 from motley.engine.signals import StopSignals
 from motley.errors import Interrupted, InvalidConfig, InvalidRunFolder, MotleyError, MotleyWarning, RunFailed
 from motley.models.assign import ModelFactory
-from motley.record.folder import CLIENTS, CONFIG, LOG, PARTITION, SUMMARY, RunFolder
+from motley.record.folder import CLIENTS, CONFIG, LOG, PARTITION, SUMMARY, RunFolder, fresh_path
 from motley.record.load import RunRecord, load_run
 from motley.record.rows import RoundRow
 from motley.record.summary import client_table, summarise
 
+RUNS = Path("runs")
 LIBRARIES = ("motley-fl", "torch", "numpy", "safetensors")
 
 
@@ -59,22 +60,35 @@ class Material:
     signals: StopSignals = field(default_factory=StopSignals)
 
 
-def start_run(config: RunConfig, path: Path, material: Material, watch: Watch) -> RunRecord:
-    """Begin a run in a new folder and play it to its end.
+def start_run(config: RunConfig, path: Path | None, material: Material, watch: Watch) -> RunRecord:
+    """Begin a run in a new folder, one below `runs` if none is named, and play it to its end.
 
     Raises:
         MotleyError: As its kinds say; nothing is made for a user's mistake, and all finished rounds are kept otherwise.
     """
-    with _told_warnings(watch.warned) as told:
+    with material.signals.listen(), _told_warnings(watch.warned) as told:
         federation = build_federation(config, dataset=material.dataset, factory=material.factory)
-        folder = RunFolder.create(
-            path,
-            {
-                CONFIG: tomli_w.dumps(config.to_dict()).encode(),
-                PARTITION: _partition_bytes(federation),
-            },
-        )
+        files = {CONFIG: tomli_w.dumps(config.to_dict()).encode(), PARTITION: _partition_bytes(federation)}
+        with material.signals.writing():
+            folder = make_folder(path, config.method, files)
         return _play(config, federation, folder, None, material, watch, told)
+
+
+def make_folder(path: Path | None, name: str, files: dict[str, bytes]) -> RunFolder:
+    """Make a folder with its first files at a path, or at one below `runs` that nobody takes meanwhile.
+
+    Raises:
+        InvalidRunFolder: It exists and is not empty, or cannot be made.
+    """
+    if path is not None:
+        return RunFolder.create(path, files)
+    while True:
+        fresh = fresh_path(RUNS, name)
+        try:
+            return RunFolder.create(fresh, files)
+        except InvalidRunFolder:
+            if not fresh.exists():  # else another run was faster
+                raise
 
 
 def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | None = None) -> RunRecord:
@@ -89,7 +103,7 @@ def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | No
     Raises:
         MotleyError: As its kinds say.
     """
-    with _told_warnings(watch.warned) as told:
+    with material.signals.listen(), _told_warnings(watch.warned) as told:
         folder = RunFolder.open(path)
         config = stored_config(folder)
         if rounds is not None:
@@ -107,8 +121,9 @@ def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | No
         federation = build_federation(config, dataset=material.dataset, factory=material.factory)
         _check_partition(folder, federation)
         checkpoint = folder.latest()
-        folder.rewind(checkpoint.round if checkpoint else -1)
-        folder.write_config(config.to_dict())
+        with material.signals.writing():
+            folder.rewind(checkpoint.round if checkpoint else -1)
+            folder.write_config(config.to_dict())
         return _play(config, federation, folder, checkpoint, material, watch, told)
 
 
@@ -153,8 +168,7 @@ def _play(
         folder.log(text)
     watch.began(config, federation, folder.path)
     try:
-        with signals.listen():
-            rounds.play()
+        rounds.play()
     except Interrupted as stop:
         with signals.closing():
             _leave(rounds, folder, config, federation, told, "interrupted")
@@ -169,7 +183,8 @@ def _play(
         what = str(error) if isinstance(error, RunFailed) else f"{type(error).__name__}: {error}"
         kept = f"{max(rounds.round, 0)} finished rounds are kept in {folder.path}, the traceback is in {LOG} there"
         raise RunFailed(f"{what}; {kept}") from error
-    _leave(rounds, folder, config, federation, told, "finished")
+    with signals.writing():
+        _leave(rounds, folder, config, federation, told, "finished")
     return load_run(folder.path)
 
 

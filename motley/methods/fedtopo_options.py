@@ -15,7 +15,8 @@ class FedTopoOptions:
     loss_weight: Annotated[float, Field(ge=0, description="lambda of Eq. 13; 0 is Local")] = 1.0
     strength: Annotated[float, Field(ge=0, description="gamma of Eq. 12: how far similar negatives are raised")] = 1.0
     negatives: Annotated[
-        int | Literal["all"], Field(description="q of Eq. 11: how many similar classes are raised, or all")
+        Annotated[int, Field(ge=1)] | Literal["all"],
+        Field(description="q of Eq. 11: how many similar classes are raised, 1 or more, or all"),
     ] = 3
     smoothing: Annotated[float, Field(ge=0, lt=1, description="rho of Eq. 8: memory of the relations")] = 0.7
     warmup_rounds: Annotated[int, Field(ge=0, description="rounds at the start with the plain loss")] = 3

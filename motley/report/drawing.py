@@ -1,4 +1,4 @@
-"""How every figure looks, and how it becomes SVG or a file: one size, one palette, text as text, the same bytes again."""
+"""How every figure looks, and how it becomes SVG or a file: one size, one palette, text as text, the same bytes."""
 
 import re
 import warnings
@@ -28,8 +28,8 @@ GREY = "#777777"
 MOST_LABELS = 30  # names beside an axis; with more of them only some positions are numbered
 BANDS_UP_TO = 5  # more lines than that are drawn without bands, which would hide each other
 LOOK: dict[str, Any] = {
-    "font.size": 9.5,
-    "axes.titlesize": 9.5,
+    "font.size": 10,
+    "axes.titlesize": 10,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -127,8 +127,8 @@ def heat_map(
     for side in axes.spines.values():
         side.set_visible(False)
     bar = figure.colorbar(mesh, ax=axes, shrink=0.9, pad=0.02, aspect=25)
-    bar.set_label(label)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.set_label(label, labelpad=7)
+    bar.outline.set_visible(False)
     if max(values.shape) <= 12:
         _write_numbers(axes, values, lowest + 0.6 * (highest - lowest))
 
@@ -139,7 +139,7 @@ def _write_numbers(axes: Axes, values: Floats, dark: float) -> None:
         if np.isfinite(value):
             text = f"{value:.{digits}f}".removeprefix("0" if digits else "") if value else "0"
             colour = "white" if value > dark else "black"
-            axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=7.5, color=colour)
+            axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=8, color=colour)
 
 
 def centre_ticks(axes: Axes) -> None:
@@ -162,10 +162,15 @@ def to_svg(figure: Figure, name: str) -> str:
     buffer = StringIO()
     with look():
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
+    text, name = buffer.getvalue(), slug(name)
     text = text[text.index("<svg") :].strip()
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL)
     return re.sub(r"<[^>]+>", lambda tag: _own_tag(tag.group(), name), text)
+
+
+def slug(name: str) -> str:
+    """Return a name in letters that an id may hold."""
+    return re.sub(r"[^A-Za-z0-9-]", "-", name)
 
 
 def _own_tag(tag: str, name: str) -> str:

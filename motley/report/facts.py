@@ -70,8 +70,9 @@ def _common_facts(run: RunRecord) -> list[Fact]:
         facts.append(
             Fact(
                 "how unlike the clients are",
-                f"{plan['effective_classes']:.2f} effective classes a client (of {len(told['class_names'])}; fewer is more "
-                f"skewed), mean distance of its labels to all labels {plan['label_distance']:.2f} (0 alike, 1 disjoint)",
+                f"{plan['effective_classes']:.2f} effective classes a client (of {len(told['class_names'])}; fewer is "
+                f"more skewed), mean distance of its labels to all labels {plan['label_distance']:.2f} (0 alike, 1 "
+                "disjoint)",
             )
         )
     facts += [
@@ -87,7 +88,7 @@ def _common_facts(run: RunRecord) -> list[Fact]:
 def _data(source: str, told: Mapping[str, Any]) -> str:
     parts = [source]
     if told.get("class_names"):
-        parts.append(plural(len(told["class_names"]), "class").replace("classs", "classes"))
+        parts.append(plural(len(told["class_names"]), "class", "classes"))
     if "input_shape" in told:
         parts.append(f"inputs {' x '.join(map(str, told['input_shape']))}")
     if "samples" in told:
@@ -125,7 +126,9 @@ def _models(config: Mapping[str, Any], told: Mapping[str, Any]) -> str:
 
 def _machine_facts(runs: Sequence[RunRecord]) -> list[Fact]:
     machines = list(dict.fromkeys(_machine(run.summary) for run in runs if "machine" in run.summary))
-    return [Fact("machine" if len(machines) == 1 else f"machine {place}", text) for place, text in enumerate(machines, 1)]
+    return [
+        Fact("machine" if len(machines) == 1 else f"machine {place}", text) for place, text in enumerate(machines, 1)
+    ]
 
 
 def _machine(told: Mapping[str, Any]) -> str:
@@ -161,9 +164,7 @@ def repeat_run(run: RunRecord) -> list[Fact]:
     facts = [Fact("repeat it", f"motley run --config {own} --out NEW_FOLDER")]
     if status(run) != FINISHED:
         facts.append(Fact("continue it", f"motley resume {shlex.quote(str(run.path))}"))
-    if command := run.summary.get("command"):
-        facts.append(Fact("it was started by", str(command)[:LONGEST]))
-    return facts
+    return facts + _started_by([run])
 
 
 def repeat_comparison(comparison: Comparison) -> list[Fact]:
@@ -174,6 +175,10 @@ def repeat_comparison(comparison: Comparison) -> list[Fact]:
     facts = [Fact("repeat it", f"motley compare --config {own} --out NEW_FOLDER")]
     if sum(status(run) == FINISHED for run in runs) < len(asked["methods"]) * len(asked["seeds"]):
         facts.append(Fact("continue it", f"motley resume {shlex.quote(str(comparison.path))}"))
-    if command := next((run.summary["command"] for run in runs if run.summary.get("command")), None):
-        facts.append(Fact("it was started by", str(command)[:LONGEST]))
-    return facts
+    return facts + _started_by(runs)
+
+
+def _started_by(runs: Sequence[RunRecord]) -> list[Fact]:
+    """Return the command line; that of an interpreter which read the program elsewhere says nothing."""
+    commands = [str(run.summary.get("command", "-")) for run in runs]
+    return [Fact("it was started by", command[:LONGEST]) for command in commands[:1] if not command.startswith("-")]

@@ -28,7 +28,6 @@ from motley.report.wording import short
 MOST_SHAPES = 3000  # bubbles as shapes of their own; more become one picture
 
 
-
 def bubble_figure(counts: ArrayLike, class_names: Sequence[str]) -> Figure:
     """Draw which client holds how many samples of which class; the area of a bubble is the number.
 

@@ -143,7 +143,7 @@ def topology(run: RunRecord) -> TopologyMaterial | None:
 def _read_state(path: Path) -> tuple[Floats, Floats, Floats] | None:
     """Read the three matrices alone; the models of the clients stay on the disk."""
     names = ("state/relations", "state/reliability", "state/times")
-    with safe_open(str(path), framework="np") as file:  # type: ignore[no-untyped-call]
+    with safe_open(str(path), framework="np") as file:
         if not set(names) <= set(file.keys()):
             return None
         relations, reliability, times = (np.array(file.get_tensor(name), dtype=np.float64) for name in names)

@@ -11,10 +11,20 @@ from motley.record.comparison import load_comparison
 from motley.record.files import write_text
 from motley.record.folder import REPORT
 from motley.record.load import load_run
-from motley.report.facts import Fact, Options, facts_of_comparison, facts_of_run, options_of, repeat_comparison, repeat_run
+from motley.report.accounts import missing_section, traffic_section
+from motley.report.facts import (
+    Fact,
+    Options,
+    facts_of_comparison,
+    facts_of_run,
+    options_of,
+    repeat_comparison,
+    repeat_run,
+)
 from motley.report.material import Runs, with_summary
+from motley.report.method_sections import method_sections
 from motley.report.render import to_html
-from motley.report.sections import Section, accuracy_sections, method_sections, missing_section, traffic_section
+from motley.report.sections import Section, accuracy_sections
 from motley.report.tables import Table, comparison_table, run_table, single_runs
 from motley.report.templating import template
 from motley.report.wording import plural
@@ -129,5 +139,3 @@ def _oracle(runs: dict[str, Runs]) -> list[str]:
             if best.get("local_accuracy") is not None:
                 lines.append(f"{method}, seed {seed}: {100 * best['local_accuracy']:.2f} % in round {best['round']}")
     return lines
-
-

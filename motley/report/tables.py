@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from motley.functional.statistics import mean_sd
 from motley.record.comparison import Comparison, method_line
 from motley.record.load import RunRecord
 from motley.record.summary import TRAFFIC
@@ -16,8 +17,8 @@ Line = Mapping[str, Any]
 FIGURES = {  # key of a line: name of the group, and what stands before a title outside of it
     "local": ("local accuracy", "local"),
     "global": ("global accuracy", "global"),
-    "local_selected": ("local accuracy, selected round", "local selected"),
-    "global_selected": ("global accuracy, selected round", "global selected"),
+    "local_selected": ("local, selected round", "local selected"),
+    "global_selected": ("global, selected round", "global selected"),
 }
 ALONE = "local"  # the method that shares nothing
 
@@ -85,18 +86,18 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def run_table(run: RunRecord) -> Table:
-    """Return the table of one run, with what its clients differ in; an unfinished run shows its last evaluated round."""
+    """Return the table of one run, with what its clients differ in; an unfinished one at its last evaluated round."""
     run = with_summary(run)
     line = method_line(run.method, {run.seed: run}, {})
     remarks = ["One run gives no deviation over seeds and no interval; 'motley compare' repeats it with several seeds."]
     if status(run) != FINISHED:
         last, asked = run.summary.get("rounds"), run.config["run"]["rounds"]
         remarks.insert(0, f"The run is {status(run)}: these are the figures after {last or 0} of {asked} rounds.")
-    columns = (*_columns([line], None, run.final), *_columns_over_clients(run))
+    columns = (*_columns([line], None), *_columns_over_clients(run))
     return Table(columns, tuple(_rules([line], [run])), tuple(remarks + _without_data([run])))
 
 
-def _columns(lines: Sequence[Line], reference: str | None, last: Mapping[str, Any] | None = None) -> tuple[Column, ...]:
+def _columns(lines: Sequence[Line], reference: str | None) -> tuple[Column, ...]:
     names = tuple(str(line["method"]) for line in lines)
     columns = [
         Column("", "method", "method", names, {"method": names}, text=True),
@@ -152,7 +153,7 @@ def _cost_columns(lines: Sequence[Line]) -> list[Column]:
 
 
 def _columns_over_clients(run: RunRecord) -> list[Column]:
-    last, group = run.final, "local accuracy over clients"
+    last, group = run.final, "local, over clients"
     return [
         Column(group, title, heading, *_cells([last.get(name)], name, percent))
         for title, heading, name in (
@@ -213,7 +214,7 @@ def _rule_of_levels(lines: Sequence[Line], runs: Sequence[RunRecord]) -> list[st
     chance = next((run.summary["chance"] for run in runs if run.summary.get("chance")), None)
     if chance is not None:
         parts.append(f"chance {percent(chance, 1)} %")
-    majority = next((value for run in runs if (value := majority_accuracy(run)) is not None), None)
+    majority = mean_sd([value for run in runs if (value := majority_accuracy(run)) is not None]).mean
     if majority is not None:
         parts.append(f"always each client's most frequent class {percent(majority, 1)} %")
     alone = next((line["local"]["mean"] for line in lines if line["method"] == ALONE and line.get("local")), None)

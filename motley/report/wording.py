@@ -55,9 +55,9 @@ def duration(seconds: float | None) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def plural(count: int, word: str) -> str:
+def plural(count: int, word: str, many: str | None = None) -> str:
     """Return "1 seed", "3 seeds"."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+    return f"{count} {word}" if count == 1 else f"{count} {many or word + 's'}"
 
 
 def short(name: str) -> str:

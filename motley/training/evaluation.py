@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from motley.data.shards import Normalization, Samples
-from motley.training.inputs import normalize
+from motley.training.inputs import Normalizer
 from motley.training.modes import evaluation_mode
 
 Predict = Callable[[Tensor], Tensor]
@@ -57,10 +57,11 @@ def evaluate(
     correct = torch.zeros(num_classes, dtype=torch.int64)
     count = torch.bincount(samples.y.cpu(), minlength=num_classes)
     total = 0.0
+    normalize = Normalizer.of(normalization, samples.x)
     with torch.inference_mode(), evaluation_mode(model):
         for start in range(0, len(samples), batch_size):
             y = samples.y[start : start + batch_size]
-            scores = predict(normalize(samples.x[start : start + batch_size], normalization)).float()
+            scores = predict(normalize(samples.x[start : start + batch_size])).float()
             right = y[scores.argmax(dim=1) == y]
             correct += torch.bincount(right.cpu(), minlength=num_classes)
             total += nnf.cross_entropy(scores, y, reduction="sum").item()

@@ -1,6 +1,7 @@
 """From stored samples to what a model sees: normalisation and augmentation, batched, on the device of the data."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 import torch.nn.functional as nnf
@@ -11,12 +12,28 @@ from motley.data.shards import Normalization
 PADDING = 8  # a crop moves by at most one PADDING-th of the picture: 4 pixels of 32, as usual for CIFAR
 
 
-def normalize(x: Tensor, normalization: Normalization) -> Tensor:
-    """Return (x * scale - mean) / std per channel, float32; x is (B, channels, ...), uint8 or float32."""
-    shape = (1, -1, *[1] * (x.dim() - 2))
-    std = torch.tensor(normalization.std, dtype=torch.float32, device=x.device).view(shape)
-    mean = torch.tensor(normalization.mean, dtype=torch.float32, device=x.device).view(shape)
-    return x.to(torch.float32) * (normalization.scale / std) - mean / std
+@dataclass(frozen=True)
+class Normalizer:
+    """Makes inputs of stored samples: (x * scale - mean) / std per channel, as one product and one sum.
+
+    Attributes:
+        factor, shift: Shape (1, channels, 1, ...), float32, on the device of the samples.
+    """
+
+    factor: Tensor
+    shift: Tensor
+
+    @classmethod
+    def of(cls, normalization: Normalization, samples: Tensor) -> Self:
+        """Return the normalizer for samples (n, channels, ...); make it once a pass."""
+        shape = (1, -1, *[1] * (samples.dim() - 2))
+        std = torch.tensor(normalization.std, dtype=torch.float32, device=samples.device).view(shape)
+        mean = torch.tensor(normalization.mean, dtype=torch.float32, device=samples.device).view(shape)
+        return cls(normalization.scale / std, -mean / std)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return inputs (B, channels, ...), float32, of samples that are uint8 or float32."""
+        return x.to(torch.float32) * self.factor + self.shift
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from motley.draws import Draws
 from motley.errors import MotleyWarning, NonFiniteLoss
 from motley.federation import Client
 from motley.training.batches import batches, epoch_order, order_digest
-from motley.training.inputs import Augmentation, normalize
+from motley.training.inputs import Augmentation, Normalizer
 from motley.training.modes import freeze_batch_norm, training_mode
 from motley.training.optimizers import learning_rate, make_optimizer, recall_optimizer, remember_optimizer
 
@@ -81,6 +81,7 @@ def train_local(
         recall_optimizer(optimizer, client.memory)
     shuffle = draws.generator("shuffle", round=round, client=client.id)
     change = draws.generator("augment", round=round, client=client.id)
+    normalize = Normalizer.of(shard.normalization, shard.train.x)
     sums: dict[str, Tensor] = {}
     orders, steps = [], 0
     with (
@@ -88,20 +89,22 @@ def train_local(
         training_mode(client.model, *modules),
         freeze_batch_norm(client.model, when=num_samples == 1),
     ):
-        for epoch in range(options.local_epochs):
+        for number in range(options.local_epochs):
             order = epoch_order(num_samples, shuffle)
             orders.append(order)
             augmentation = Augmentation.draw(options.augment, num_samples, shard.train.x.shape[2], change)
-            targets = _targets(client, order, augmentation, teach) if teach else None
+            epoch = _Epoch(client, normalize, augmentation)
+            targets = epoch.targets(order, teach) if teach else None
             for index in batches(order, options.batch_size):
-                step = _step(client, index, augmentation, targets)
+                step = epoch.step(index, targets)
                 terms = loss(step)
                 if observe:
-                    observe(epoch, step)
+                    observe(number, step)
                 _descend(optimizer, parameters, terms, options.clip_norm)
                 steps += 1
                 for name, value in terms.items():
-                    sums[name] = sums.get(name, torch.zeros((), device=value.device)) + value.detach() * index.numel()
+                    part = value.detach() * index.numel()
+                    sums[name] = sums[name] + part if name in sums else part
             _check_finite(sums)
     if options.keep_optimizer:
         remember_optimizer(optimizer, client.memory)
@@ -115,31 +118,36 @@ def train_local(
     }
 
 
-def inputs(client: Client, index: Tensor, augmentation: Augmentation | None = None) -> Tensor:
-    """Return training samples at positions `index` as the model sees them."""
-    x = normalize(client.shard.train.x[index], client.shard.normalization)
-    return augmentation.apply(x, index) if augmentation else x
+@dataclass(frozen=True)
+class _Epoch:
+    """The training part of a client as its model sees it in one epoch."""
 
+    client: Client
+    normalize: Normalizer
+    augmentation: Augmentation | None
 
-def _step(client: Client, index: Tensor, augmentation: Augmentation | None, targets: Tensor | None) -> Step:
-    x = inputs(client, index, augmentation)
-    features = client.model.features(x) if client.model.has_features else None
-    logits = client.model(x) if features is None else client.model.classify(features)
-    y = client.shard.train.y[index]
-    return Step(x, y, index, features, logits.float(), None if targets is None else targets[index])
+    def inputs(self, index: Tensor) -> Tensor:
+        x = self.normalize(self.client.shard.train.x[index])
+        return self.augmentation.apply(x, index) if self.augmentation else x
 
+    def step(self, index: Tensor, targets: Tensor | None) -> Step:
+        x, model = self.inputs(index), self.client.model
+        features = model.features(x) if model.has_features else None
+        logits = model(x) if features is None else model.classify(features)
+        y = self.client.shard.train.y[index]
+        return Step(x, y, index, features, logits.float(), None if targets is None else targets[index])
 
-def _targets(client: Client, order: Tensor, augmentation: Augmentation | None, teach: Teach) -> Tensor:
-    """Return the targets of all training samples, (n, C), by position in the training part."""
-    targets: Tensor | None = None
-    for index in torch.split(order, client.evaluation.batch_size):
-        with torch.inference_mode():
-            said = teach(inputs(client, index, augmentation))
-        if targets is None:
-            targets = torch.empty((order.numel(), *said.shape[1:]), dtype=said.dtype, device=said.device)
-        targets[index] = said
-    assert targets is not None
-    return targets
+    def targets(self, order: Tensor, teach: Teach) -> Tensor:
+        """Return the targets of all training samples, (n, C), by position in the training part."""
+        targets: Tensor | None = None
+        for index in torch.split(order, self.client.evaluation.batch_size):
+            with torch.inference_mode():
+                said = teach(self.inputs(index))
+            if targets is None:
+                targets = torch.empty((order.numel(), *said.shape[1:]), dtype=said.dtype, device=said.device)
+            targets[index] = said
+        assert targets is not None
+        return targets
 
 
 def _descend(

@@ -6,7 +6,7 @@ from torch import Tensor
 from motley.federation import Client
 from motley.functional.prototypes import class_prototypes, class_sums
 from motley.training.evaluation import Score, evaluate
-from motley.training.inputs import normalize
+from motley.training.inputs import Normalizer
 from motley.training.local import Step
 from motley.training.modes import evaluation_mode
 
@@ -20,9 +20,10 @@ def local_prototypes(client: Client) -> Tensor:
     """
     shard, size = client.shard, client.evaluation.batch_size
     sums: Tensor | None = None
+    normalize = Normalizer.of(shard.normalization, shard.train.x)
     with torch.inference_mode(), evaluation_mode(client.model):
         for start in range(0, len(shard.train), size):
-            x = normalize(shard.train.x[start : start + size], shard.normalization)
+            x = normalize(shard.train.x[start : start + size])
             part, _ = class_sums(client.model.features(x), shard.train.y[start : start + size], client.num_classes)
             sums = part if sums is None else sums + part
     assert sums is not None, "a client without training samples has no prototypes"

@@ -103,6 +103,17 @@ def test_pathological_in_order_works_exactly_for_multiples_of_classes_over_k(cla
         assert np.array_equal(np.sort(np.concatenate(given_out)), np.arange(classes * 30))
 
 
+def test_the_smallest_drawn_piece_is_a_tenth_of_the_mean_or_a_share_of_the_minimum():
+    # 60 samples, 4 owners: per = 15. least 100 over 10 classes asks for pieces from 10 on; without it from 1 on.
+    by_class = list(np.split(np.arange(600), 10))
+    for least, low in ((100, 10), (0, 1)):
+        given_out = draw_pathological(by_class, 2, np.random.RandomState(0), clients=20, least=least, balance=False)
+        counts = np.stack([np.bincount(index // 60, minlength=10) for index in given_out])
+        drawn = [counts[counts[:, label] > 0, label][:-1] for label in range(10)]
+        assert np.min(drawn) == low
+        assert np.max(drawn) < 15
+
+
 def test_pathological_names_the_numbers_of_clients_that_fit():
     labels = np.repeat(np.arange(6), 100)
     with pytest.raises(InvalidPartition, match=r"a multiple of 3 clients, or pathological-random:2"):

@@ -84,6 +84,8 @@ def test_a_label_beyond_the_given_names_is_an_error(tmp_path):
         InvalidData, match=r"split train has 2 samples of classes .* 2 known ones: 2; check data.class_names"
     ):
         load(path, class_names=("a", "b"))
+    with pytest.raises(InvalidData, match="split train has 2 samples"):
+        load(path, class_names=("a", "b"), skip_unknown_classes=True)
 
 
 def test_a_given_class_that_only_the_test_split_has_is_told(tmp_path):
