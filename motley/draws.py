@@ -46,7 +46,8 @@ class Draws:
         """Run a block whose code draws from the global generators; they are seeded for it and restored after it."""
         seed = self.address(purpose, round=round, client=client)
         before = random.getstate(), np.random.get_state(), torch.get_rng_state()
-        on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        on_devices = torch.cuda.get_rng_state_all() if in_use else []
         # torch.random.fork_rng does the same but asks the driver for devices each time, which costs milliseconds.
         random.seed(seed)
         np.random.seed(seed % 2**32)

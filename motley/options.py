@@ -65,7 +65,11 @@ class PartitionOptions:
     ] = "local"
     min_samples: Annotated[
         int | None,
-        Field(ge=1, description="smallest number of samples of a client; none: 40, less where that cannot be met"),
+        Field(
+            ge=1,
+            description="smallest number of samples of a client; none: min(40, samples / clients / 2), at most 10 below "
+            "400 samples a client",
+        ),
     ] = None
     seed: Annotated[
         int | Literal["run"], Field(description="seed of the partition; run: it follows the seed of the run")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from torch import Tensor, nn
 
 import motley
@@ -22,6 +23,9 @@ from motley.record.checkpoints import read_checkpoint
 from motley.record.load import RunRecord
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for functional.fedtopo_numbers and case_inputs
+
+settings.register_profile("shared", deadline=None)  # shared machines are too noisy for a deadline
+settings.load_profile("shared")
 
 SIDE = 4
 UNCHANGED = Normalization(1.0, (0.0,), (1.0,))

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter, Token
 
@@ -79,12 +79,11 @@ def whole_numbers(kind: type, tokens: Sequence[Token]) -> tuple[int, ...]:  # no
     return tuple(map(int, found))
 
 
-def value_of(kind: Any, tokens: Sequence[Token]) -> int | float | str:
-    """Read a number where the kind has numbers, else text; what is not accepted is said by the options class.
+def value_of(kinds: Sequence[Any], kind: Any, tokens: Sequence[Token]) -> int | float | str:  # noqa: ARG001
+    """Read a number where the kinds have numbers, else text; what is not accepted is said by the options class.
 
     Where both numbers and shares are accepted, 10 is a number, 0.5 and 1.0 are shares.
     """
-    kinds = get_args(kind) or (kind,)
     text = tokens[0].value
     if int in kinds and text.removeprefix("-").isdecimal():
         return int(text)

@@ -4,7 +4,8 @@ import inspect
 import types
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from functools import partial
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import annotated_types
 from cyclopts import Group, Parameter
@@ -13,6 +14,7 @@ from pydantic.fields import FieldInfo
 from motley.cli.command import flag_name, keyword, value_of, words
 from motley.engine.config import FLAGS, SECTIONS
 
+NAMES = {int: "N", float: "X", str: "TEXT"}
 TITLES = {
     "data": "Data",
     "partition": "Federation",
@@ -44,28 +46,45 @@ def _parameter(owner: type, one: Field[Any], name: str, group: Group) -> inspect
     kind, *extras = get_args(hint)
     about = next(extra for extra in extras if isinstance(extra, FieldInfo))
     negative = f"--no-{name.replace('_', '-')}" if kind is bool else ""
-    shown = _without_none(kind)
-    converter: Any = None if shown is bool else value_of
-    if get_origin(shown) is tuple:
-        shown, converter = tuple[str, ...], words
+    shown, converter, metavar = _reading(_kinds(kind))
     rule = Parameter(
         name=flag_name(name),
         help=f"{about.description}  [{_range_and_default(one, about)}]",
         group=group,
         negative=negative,
         show_default=False,
-        show_choices=True,
         converter=converter,
+        metavar=metavar,
         consume_multiple=False,
         n_tokens=1 if converter else None,
     )
     return keyword(name, shown | None, rule, None)
 
 
-def _without_none(kind: Any) -> Any:
-    if get_origin(kind) not in {Union, types.UnionType}:
-        return kind
-    return Union[tuple(one for one in get_args(kind) if one is not type(None))]  # noqa: UP007
+def _reading(kinds: list[Any]) -> tuple[Any, Any, str | None]:
+    """Return what a flag is for cyclopts, how its value is read, and what stands for the value in the help.
+
+    What is no number stays as it was written, and the options class says what is wrong with it, as for a file.
+    """
+    if kinds == [bool]:
+        return bool, None, None
+    if get_origin(kinds[0]) is tuple:
+        return tuple[str, ...], words, "A,B,C"
+    return Any, partial(value_of, kinds), "|".join(map(_metavar, kinds))
+
+
+def _kinds(kind: Any) -> list[Any]:
+    """Return the kinds of values that a field accepts; None is not one that can be written."""
+    kinds = get_args(kind) if get_origin(kind) in {Union, types.UnionType} else (kind,)
+    return [get_args(one)[0] if get_origin(one) is Annotated else one for one in kinds if one is not type(None)]
+
+
+def _metavar(kind: Any) -> str:
+    return _choices(kind) if get_origin(kind) is Literal else NAMES[kind]
+
+
+def _choices(kind: Any) -> str:
+    return "|".join(map(str, get_args(kind)))
 
 
 def _range_and_default(one: Field[Any], about: FieldInfo) -> str:

@@ -1,5 +1,6 @@
 """The command `motley`: it finds the command that was asked for, and turns errors into one sentence and a status."""
 
+import difflib
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -8,7 +9,6 @@ from cyclopts import App, CycloptsError
 
 import motley
 from motley.cli.command import make_app
-from motley.cli.mistakes import check_command, explain
 from motley.errors import InvalidConfig, MotleyError
 
 HELP = """Federated learning in which every participant keeps its own architecture.
@@ -22,6 +22,7 @@ Results go to standard output, progress and messages to standard error. Exit sta
 mistake in what was asked for, 130 interrupted.
 """
 
+FLAGS = ("--help", "-h", "--version")
 COMMANDS = {
     "demo": "Train a small federation of different models in a minute and compare methods.",
     "run": "Train one METHOD on a federation and write a run folder.",
@@ -67,16 +68,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> None:
-    check_command(words, COMMANDS)
+    """Find the command and call it; what only explains mistakes is imported when there is one, because of torch."""
+    if words and words[0] not in {*COMMANDS, *FLAGS}:
+        kind, known = ("option", FLAGS) if words[0].startswith("-") else ("command", tuple(COMMANDS))
+        near = difflib.get_close_matches(words[0], known, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}"
+        raise InvalidConfig(f"there is no {kind} '{words[0]}'; {hint}")
     app = build_app(words[0] if words else "")
     if words[:1] == ["run"] and len(words) > 1 and not words[1].startswith("-"):
-        from motley.methods.registry import find_method
-
-        words[1] = find_method(words[1]).name
+        words[1] = import_module("motley.methods.registry").find_method(words[1]).name
     try:
         app(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        raise InvalidConfig(explain(error)) from None
+        command = app.parse_commands(words)[1][-1]
+        raise InvalidConfig(import_module("motley.cli.mistakes").explain(error, command)) from None
 
 
 def _complain(text: str, status: int) -> int:

@@ -1,125 +1,99 @@
 """What is wrong with a command line, as one sentence: what cyclopts found, in motley's words."""
 
 import difflib
-import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 
-from cyclopts import App, CycloptsError, UnknownOptionError
+from cyclopts import App, Argument, CycloptsError, UnknownOptionError
 from cyclopts.exceptions import CoercionError, MissingArgumentError, RepeatArgumentError, UnusedCliTokensError
 
-from motley.errors import InvalidConfig
+from motley.engine.config import FLAGS, NEIGHBOURS
+from motley.methods.registry import find_method, method_names
 
-ROOT_FLAGS = ("--help", "-h", "--version")
 
+def explain(error: CycloptsError, command: App) -> str:
+    """Return one sentence on what is wrong, and where help is.
 
-def check_command(arguments: Sequence[str], commands: Mapping[str, str]) -> None:
-    """Refuse a first word that is no command; the commands need not be imported for that.
-
-    Raises:
-        InvalidConfig: It is none; the nearest one is given.
+    Args:
+        error: What cyclopts found.
+        command: The command that was called.
     """
-    if not arguments or arguments[0] in {*commands, *ROOT_FLAGS}:
-        return
-    word, kind = arguments[0], "option" if arguments[0].startswith("-") else "command"
-    known = ROOT_FLAGS if kind == "option" else tuple(commands)
-    raise InvalidConfig(f"'{word}' is not {_article(kind)} of motley{_near(word, known)}; it has {', '.join(known)}")
+    called = " ".join(["motley", *(error.command_chain or ())])
+    return f"{_sentence(error, command, called)} ('{called} --help' shows what there is)"
 
 
-def explain(error: CycloptsError) -> str:
-    """Return one sentence on what is wrong, and where help is."""
-    chain = list(error.command_chain or ())
-    return f"{_sentence(error, chain)} ('{' '.join(['motley', *chain, '--help'])}' shows what there is)"
+def near(word: str, known: Iterable[str]) -> str:
+    """Return a question for what may have been meant, or nothing."""
+    known = list(known)
+    longer = [one for one in known if len(word) > len("--x") and one.startswith(word)]
+    found = longer or difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
-def _sentence(error: CycloptsError, chain: list[str]) -> str:
-    command = " ".join(["motley", *chain])
-    argument = error.argument
-    name = "" if argument is None else argument.name
+def _sentence(error: CycloptsError, command: App, called: str) -> str:
     match error:
         case UnknownOptionError(token=token):
-            return _unknown_option((token.keyword or token.value).partition("=")[0], error, chain)
-        case CoercionError(token=token) if token is not None:
-            wanted = str(error.msg) if error.msg is not None else "that is not accepted"
-            if argument is not None and argument.hint is bool:
-                wanted = f"it is switched by {' or '.join(argument.names)}, without a value"
-            return f"{token.keyword or name} is '{token.value}': {wanted}"
-        case RepeatArgumentError():
-            return f"{name} is given twice; keep one of the two"
-        case MissingArgumentError() if argument is not None:
-            about = str(argument.parameter.help or "").partition("  [")[0]
-            return f"'{command}' needs {name}: {about}" if not name.startswith("-") else f"{name} needs a value: {about}"
+            return _unknown((token.keyword or token.value).partition("=")[0], _names(command), called)
+        case RepeatArgumentError(token=token):
+            return f"{token.keyword} is given twice; keep one of the two"
         case UnusedCliTokensError(unused_tokens=[word, *_]):
-            return _unused(word, error, chain)
-    return str(error).strip().rstrip(".")
+            return _unused(word, error.root_input_tokens or [], command, called)
+    return _wrong_value(error, called) or str(error).strip().rstrip(".")
 
 
-def _unknown_option(word: str, error: UnknownOptionError, chain: list[str]) -> str:
-    flags = _flags(error)
-    owners = _owners(word) if chain[:1] == ["run"] else []
-    text = f"'{' '.join(['motley', *chain])}' has no option {word}"
-    if owners and len(chain) == 1:
-        return f"{text}: it belongs to a method, which stands first: 'motley run {owners[0]} {word} ...'"
-    if owners:
-        return f"{text}: it belongs to {', '.join(owners)}"
-    return f"{text}{_elsewhere(word, flags) or _near(word, flags)}"
+def _wrong_value(error: CycloptsError, called: str) -> str:
+    argument = error.argument
+    if argument is None:
+        return ""
+    match error:
+        case CoercionError(token=token) if token is not None:
+            if _is_switch(argument):
+                return f"{token.keyword} takes no value, but it got '{token.value}'; {_alone(argument.names)}"
+            return f"{token.keyword or argument.name} is '{token.value}': {error.msg}"
+        case MissingArgumentError():
+            about = str(argument.parameter.help or "").partition("  [")[0]
+            name = argument.name
+            return f"{name} needs a value: {about}" if name.startswith("-") else f"{called} needs {name}: {about}"
+    return ""
 
 
-def _elsewhere(word: str, flags: Iterable[str]) -> str:
-    """Return our name of what other systems call so."""
-    from motley.engine.config import FLAGS, NEIGHBOURS
-
+def _unknown(word: str, names: Sequence[tuple[str, ...]], called: str) -> str:
+    flags = [name for one in names for name in one if name.startswith("-")]
     place = NEIGHBOURS.get(word.removeprefix("--").replace("-", "_"), "").partition(" ")[0]
-    section, _, name = place.rpartition(".")
-    flag = f"--{FLAGS.get((section, name), name).replace('_', '-')}"
-    return f"; here it is {flag}" if flag in flags else ""
-
-
-def _unused(word: str, error: CycloptsError, chain: list[str]) -> str:
-    tokens = error.root_input_tokens or []
-    before = tokens[tokens.index(word) - 1] if word in tokens[1:] else ""
-    switch = next((names for names in _switches(error) if before in names), None)
-    if switch:
-        return f"{before} takes no value, but '{word}' follows it; write {' or '.join(switch)} alone"
-    if chain == ["run"]:
-        from motley.methods.registry import find_method
-
-        return f"the method stands before the options: 'motley run {find_method(word).name} ...'"
-    return f"'{' '.join(['motley', *chain])}' does not take the word '{word}'"
-
-
-def _flags(error: CycloptsError) -> list[str]:
-    found = [name for names in _parameters(error) for name in names if name.startswith("-")]
-    return [*found, "--help"]
-
-
-def _switches(error: CycloptsError) -> list[tuple[str, ...]]:
-    return [names for names in _parameters(error, switches=True)]
-
-
-def _parameters(error: CycloptsError, *, switches: bool = False) -> list[tuple[str, ...]]:
-    """Return the names of all parameters of the command that was called, or of its switches."""
-    app = error.app
-    if not isinstance(app, App):
-        return []
-    return [one.names for one in app.assemble_argument_collection() if not switches or one.hint is bool]
-
-
-def _owners(word: str) -> list[str]:
-    """Return the methods that have an option."""
-    from dataclasses import fields
-
-    from motley.methods.registry import find_method, method_names
-
+    section, _, field = place.rpartition(".")
+    ours = f"--{FLAGS.get((section, field), field).replace('_', '-')}"
+    if ours in flags:
+        return f"{called} has no option {word}; here it is {ours}"
     name = word.removeprefix("--").removeprefix("no-").replace("-", "_")
-    return [one for one in method_names() if name in {field.name for field in fields(find_method(one).options)}]
+    owners = [one for one in method_names() if name in {field.name for field in fields(find_method(one).options)}]
+    if owners and called == "motley run":
+        return f"{word} is an option of a method, which stands first: motley run {owners[0]} {word} ..."
+    if owners and called == "motley compare":
+        return f"{word} is an option of {', '.join(owners)}; write --set {owners[0]}.{name}=VALUE"
+    if owners and called.startswith("motley run"):
+        return f"{called} has no option {word}; it is one of {', '.join(owners)}"
+    return f"{called} has no option {word}{near(word, flags)}"
 
 
-def _near(word: str, known: Iterable[str]) -> str:
-    known = list(known)
-    longer = [one for one in known if one.startswith(word) and len(word) > 3]
-    near = longer[:1] or difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+def _unused(word: str, tokens: Sequence[str], command: App, called: str) -> str:
+    before = tokens[tokens.index(word) - 1] if word in tokens[1:] else ""
+    switch = next((one for one in _names(command, switches=True) if before in one), None)
+    if switch:
+        return f"{before} takes no value, but it got '{word}'; {_alone(switch)}"
+    if called == "motley run":
+        return f"the method stands before the options: motley run {find_method(word).name} ..."
+    return f"{called} does not take the word '{word}'"
 
 
-def _article(kind: str) -> str:
-    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+def _alone(names: Sequence[str]) -> str:
+    return f"write {' or '.join(names)} alone"
+
+
+def _names(command: App, *, switches: bool = False) -> list[tuple[str, ...]]:
+    """Return the names of every parameter of a command, or of every one that is switched on and off."""
+    found = command.assemble_argument_collection()
+    return [tuple(one.names) for one in found if not switches or _is_switch(one)]
+
+
+def _is_switch(argument: Argument) -> bool:
+    return argument.hint in {bool, bool | None}

@@ -20,11 +20,11 @@ import torch
 from motley.data.dataset import Dataset
 from motley.draws import Draws
 from motley.engine.config import ConfigFile, RunConfig, parse_config, resolve
-from motley.engine.exchange import make_exchange
+from motley.engine.exchange import Exchange, make_exchange
 from motley.engine.executor import LocalExecutor
 from motley.engine.rounds import Rounds
 from motley.engine.setup import Federation, build_federation
-from motley.engine.signals import StopSignals
+from motley.engine.signals import StopSignal, StopSignals
 from motley.errors import Interrupted, InvalidConfig, InvalidRunFolder, MotleyError, MotleyWarning, RunFailed
 from motley.models.assign import ModelFactory
 from motley.record.folder import CLIENTS, CONFIG, LOG, PARTITION, SUMMARY, RunFolder, fresh_path
@@ -68,10 +68,11 @@ def start_run(config: RunConfig, path: Path | None, material: Material, watch: W
     """
     with material.signals.listen(), _told_warnings(watch.warned) as told:
         federation = build_federation(config, dataset=material.dataset, factory=material.factory)
+        ready = _prepare(config, federation)
         files = {CONFIG: tomli_w.dumps(config.to_dict()).encode(), PARTITION: _partition_bytes(federation)}
         with material.signals.writing():
             folder = make_folder(path, config.method, files)
-        return _play(config, federation, folder, None, material, watch, told)
+        return _play(config, federation, ready, folder, None, material, watch, told)
 
 
 def make_folder(path: Path | None, name: str, files: dict[str, bytes]) -> RunFolder:
@@ -124,7 +125,7 @@ def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | No
         with material.signals.writing():
             folder.rewind(checkpoint.round if checkpoint else -1)
             folder.write_config(config.to_dict())
-        return _play(config, federation, folder, checkpoint, material, watch, told)
+        return _play(config, federation, _prepare(config, federation), folder, checkpoint, material, watch, told)
 
 
 def stored_config(folder: RunFolder) -> RunConfig:
@@ -137,21 +138,19 @@ def stored_config(folder: RunFolder) -> RunConfig:
 def _play(
     config: RunConfig,
     federation: Federation,
+    ready: tuple[Exchange, LocalExecutor],
     folder: RunFolder,
     checkpoint: Any,
     material: Material,
     watch: Watch,
     told: list[str],
 ) -> RunRecord:
-    settings, entry = config.settings, config.entry
-    method = entry.method(config.options)
-    draws = Draws(settings.run.seed)
-    signals = material.signals
-    executor = LocalExecutor(federation.clients, method, _common_test(federation))
+    settings, signals = config.settings, material.signals
+    exchange, executor = ready
     rounds = Rounds(
-        exchange=make_exchange(settings.run.exchange, entry, method, executor, federation.task, draws),
+        exchange=exchange,
         executor=executor,
-        draws=draws,
+        draws=Draws(settings.run.seed),
         num_clients=federation.task.num_clients,
         per_round=federation.participants_per_round,
         total=settings.run.rounds,
@@ -161,23 +160,22 @@ def _play(
         signals=signals,
         progress=watch.finished_round,
     )
-    if checkpoint is not None:
-        rounds.restore(checkpoint)
-        folder.log(f"resumed after round {checkpoint.round}")
-    for text in federation.data.notes:
-        folder.log(text)
-    watch.began(config, federation, folder.path)
     try:
+        if checkpoint is not None:
+            rounds.restore(checkpoint)
+            folder.log(f"resumed after round {checkpoint.round}")
+        for text in federation.data.notes:
+            folder.log(text)
+        watch.began(config, federation, folder.path)
         rounds.play()
-    except Interrupted as stop:
+    except StopSignal as stop:
         with signals.closing():
             _leave(rounds, folder, config, federation, told, "interrupted")
-        kept = f"{max(rounds.round, 0)} of {settings.run.rounds} rounds are kept"
-        how = f"continue with: motley resume {folder.path}" if settings.run.checkpoint_every else "checkpoints were off"
-        raise Interrupted(f"interrupted in round {rounds.round + 1}; {kept}; {how}", stop.exit_status) from None
+        raise Interrupted(_farewell(rounds, folder.path), stop.exit_status) from None
     except Exception as error:
-        folder.log("".join(traceback.format_exception(error)).rstrip())
-        _leave(rounds, folder, config, federation, told, "failed")
+        with signals.closing():
+            folder.log("".join(traceback.format_exception(error)).rstrip())
+            _leave(rounds, folder, config, federation, told, "failed")
         if isinstance(error, MotleyError) and not isinstance(error, RunFailed):
             raise
         what = str(error) if isinstance(error, RunFailed) else f"{type(error).__name__}: {error}"
@@ -186,6 +184,28 @@ def _play(
     with signals.writing():
         _leave(rounds, folder, config, federation, told, "finished")
     return load_run(folder.path)
+
+
+def _prepare(config: RunConfig, federation: Federation) -> tuple[Exchange, LocalExecutor]:
+    """Return what plays the rounds, before anything is written.
+
+    Raises:
+        InvalidConfig: The method cannot run with this exchange.
+    """
+    entry, run = config.entry, config.settings.run
+    method = entry.method(config.options)
+    executor = LocalExecutor(federation.clients, method, _common_test(federation))
+    return make_exchange(run.exchange, entry, method, executor, federation.task, Draws(run.seed)), executor
+
+
+def _farewell(rounds: Rounds, path: Path) -> str:
+    """Return what was kept of an interrupted run, and how it goes on."""
+    if rounds.round < 0:
+        return f"interrupted before round 1; begin it again with: motley resume {path}"
+    kept = f"interrupted in round {rounds.round + 1}; {rounds.round} of {rounds.total} rounds are kept in {path}"
+    if not rounds.checkpoint_every:
+        return f"{kept}; without checkpoints (--checkpoint-every 0) a resume begins again"
+    return f"{kept}; continue with: motley resume {path}"
 
 
 def _leave(

@@ -12,8 +12,16 @@ from motley.errors import Interrupted
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
+class StopSignal(KeyboardInterrupt):
+    """SIGINT or SIGTERM in the middle of something; as a KeyboardInterrupt, no `except Exception` swallows it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__("the run was interrupted")
+        self.exit_status = STATUS[signal.Signals(number)]
+
+
 class StopSignals:
-    """Turns SIGINT and SIGTERM into `Interrupted`, except while something is being written.
+    """Turns SIGINT and SIGTERM into `StopSignal`, except while something is being written.
 
     The exception is raised in the middle of a computation, so that even a long round stops quickly; what belongs to the
     unfinished round is undone by whoever catches it.
@@ -25,13 +33,19 @@ class StopSignals:
 
     @contextmanager
     def listen(self) -> Iterator[None]:
-        """Listen for the time of a block; outside of the main thread nothing is changed."""
+        """Listen for the time of a block; outside of the main thread nothing is changed.
+
+        Raises:
+            Interrupted: A signal came, and nobody in the block caught it.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = {number: signal.signal(number, self._handle) for number in STATUS}
         try:
             yield
+        except StopSignal as stop:
+            raise Interrupted("interrupted before the first round", stop.exit_status) from None
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -64,4 +78,4 @@ class StopSignals:
             self._raise(number)
 
     def _raise(self, number: int) -> None:
-        raise Interrupted("the run was interrupted", STATUS[signal.Signals(number)])
+        raise StopSignal(number)

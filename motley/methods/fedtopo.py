@@ -83,7 +83,8 @@ class FedTopo(ServerMethod[TopologyState, Topology, Relations]):
 
         running = RunningPrototypes(client) if options.prototypes == "running" else None
         train_local(client, loss, draws, round=round, observe=running)
-        return upload(client, running.result() if running else local_prototypes(client), options, draws)
+        prototypes = running.result() if running else local_prototypes(client, feature=options.relation_feature)
+        return upload(client, prototypes, options, draws)
 
     def server_round(
         self, state: TopologyState, uploads: Iterable[Upload[Relations]], round: int, draws: Draws

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from motley.errors import InvalidConfig
 from motley.options import STRICT
 
 
@@ -58,6 +59,10 @@ class FedTopoOptions:
         Literal["exact", "running"],
         Field(description="exact: an extra pass after training; running: features of the last epoch while training"),
     ] = "exact"
+    relation_feature: Annotated[
+        Literal["pooled", "raw"],
+        Field(description="raw: relations of the backbone's output before it is pooled to the common width"),
+    ] = "pooled"
     wire: Annotated[
         Literal["dense", "sparse"],
         Field(description="dense: whole matrices, as the paper counts; sparse: the same without what nobody reads"),
@@ -66,3 +71,12 @@ class FedTopoOptions:
         float, Field(ge=0, description="scale b of Laplace noise on the counts, drawn once a client; no privacy proof")
     ] = 0.0
     hide_absent: Annotated[bool, Field(description="count_noise: absent classes get noise, too")] = False
+
+    def __post_init__(self) -> None:
+        """Refuse choices that exclude each other.
+
+        Raises:
+            InvalidConfig: Raw features are asked for while training, where only pooled ones pass by.
+        """
+        if self.relation_feature == "raw" and self.prototypes == "running":
+            raise InvalidConfig("fedtopo.relation_feature = raw needs fedtopo.prototypes = exact")

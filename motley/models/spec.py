@@ -45,6 +45,5 @@ class InputSpec:
     def join(self, backbone: nn.Module, own_width: int) -> SplitModel:
         """Return backbone, pooling to the common width if it differs, and a new linear head."""
         width = own_width if self.width is None else self.width
-        if width != own_width:
-            backbone = nn.Sequential(backbone, nn.AdaptiveAvgPool1d(width))
-        return SplitModel(backbone, nn.Linear(width, self.num_classes))
+        pool = nn.Identity() if width == own_width else nn.AdaptiveAvgPool1d(width)
+        return SplitModel(backbone, nn.Linear(width, self.num_classes), pool=pool)

@@ -18,8 +18,9 @@ class SplitModel(nn.Module):
     """A classifier in two parts.
 
     Args:
-        backbone: Maps inputs (B, ...) to features (B, d).
+        backbone: Maps inputs (B, ...) to features (B, d), or to what `pool` makes features of.
         head: Maps features (B, d) to logits (B, C).
+        pool: Brings the output of the backbone to the width d; it has no parameters.
         feature_width: d; read off a linear head if not given.
         num_classes: C; read off a linear head if not given.
 
@@ -28,6 +29,7 @@ class SplitModel(nn.Module):
     """
 
     backbone: nn.Module
+    pool: nn.Module
     head: nn.Module
     feature_width: int
     num_classes: int
@@ -38,6 +40,7 @@ class SplitModel(nn.Module):
         backbone: nn.Module,
         head: nn.Module,
         *,
+        pool: nn.Module | None = None,
         feature_width: int | None = None,
         num_classes: int | None = None,
     ) -> None:
@@ -51,6 +54,7 @@ class SplitModel(nn.Module):
                 "read; pass both to SplitModel"
             )
         self.backbone = backbone
+        self.pool = nn.Identity() if pool is None else pool
         self.head = head
         self.feature_width = feature_width
         self.num_classes = num_classes
@@ -85,15 +89,24 @@ class SplitModel(nn.Module):
         assert isinstance(layer, nn.Linear)
         return cls(_Adapter(module, name), layer)
 
-    def features(self, x: Tensor) -> Tensor:
-        """Return the features (B, d) of inputs (B, ...).
+    def raw_features(self, x: Tensor) -> Tensor:
+        """Return the output of the backbone before it is pooled to the common width, (B, own width).
 
         Raises:
             InvalidModel: Only the scores of the module are known.
         """
         if not self.has_features:
             raise InvalidModel(f"{self.class_name} has no recognisable head, so it gives no features; {HOW_TO_SPLIT}")
-        features: Tensor = self.backbone(x)
+        raw: Tensor = self.backbone(x)
+        return raw
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the features (B, d) of inputs (B, ...).
+
+        Raises:
+            InvalidModel: Only the scores of the module are known.
+        """
+        features: Tensor = self.pool(self.raw_features(x))
         if features.dim() != 2 or features.shape[1] != self.feature_width:
             raise InvalidModel(
                 f"the backbone of {self.class_name} returned features of shape {tuple(features.shape)}; expected "

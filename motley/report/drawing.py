@@ -139,7 +139,8 @@ def _write_numbers(axes: Axes, values: Floats, dark: float) -> None:
         if np.isfinite(value):
             text = f"{value:.{digits}f}".removeprefix("0" if digits else "") if value else "0"
             colour = "white" if value > dark else "black"
-            axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=8, color=colour)
+            shown = axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=8, color=colour)
+            shown.set_in_layout(False)  # it lies inside; measuring it takes longer than all the rest
 
 
 def centre_ticks(axes: Axes) -> None:

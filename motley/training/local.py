@@ -12,7 +12,7 @@ from motley.errors import MotleyWarning, NonFiniteLoss
 from motley.federation import Client
 from motley.training.batches import batches, epoch_order, order_digest
 from motley.training.inputs import Augmentation, Normalizer
-from motley.training.modes import freeze_batch_norm, training_mode
+from motley.training.modes import freeze_batch_norm, has_batch_norm, training_mode
 from motley.training.optimizers import learning_rate, make_optimizer, recall_optimizer, remember_optimizer
 
 
@@ -75,6 +75,11 @@ def train_local(
     if num_samples == 0:
         warnings.warn(f"client {client.id} has no training samples and does not train", MotleyWarning, stacklevel=2)
         return
+    if num_samples == 1 and has_batch_norm(client.model):
+        text = (
+            f"client {client.id} has a single training sample; its BatchNorm layers stay in evaluation mode (case A3)"
+        )
+        warnings.warn(text, MotleyWarning, stacklevel=2)
     parameters = [p for module in (client.model, *modules) for p in module.parameters() if p.requires_grad]
     optimizer = make_optimizer(parameters, options, round)
     if options.keep_optimizer:

@@ -29,6 +29,11 @@ def evaluation_mode(*modules: nn.Module) -> AbstractContextManager[None]:
     return _mode(modules, False)
 
 
+def has_batch_norm(model: nn.Module) -> bool:
+    """Tell whether a model has BatchNorm layers."""
+    return any(isinstance(part, _BatchNorm) for part in model.modules())
+
+
 @contextmanager
 def freeze_batch_norm(model: nn.Module, *, when: bool) -> Iterator[None]:
     """Keep BatchNorm layers in evaluation mode for a block: they cannot be trained on a single sample."""

@@ -39,5 +39,5 @@ def recall_optimizer(optimizer: torch.optim.Optimizer, memory: dict[str, Tensor]
     for key, value in memory.items():
         if key.startswith(PREFIX):
             position, name = key.removeprefix(PREFIX).split(".", 1)
-            state.setdefault(int(position), {})[name] = value
+            state.setdefault(int(position), {})[name] = value.clone()  # steps change it in place
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,5 +1,7 @@
 """Passes over a client's own data that methods share: prototypes, and accuracy by class (rule R5)."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -11,20 +13,25 @@ from motley.training.local import Step
 from motley.training.modes import evaluation_mode
 
 
-def local_prototypes(client: Client) -> Tensor:
+def local_prototypes(client: Client, *, feature: Literal["pooled", "raw"] = "pooled") -> Tensor:
     """Return the mean feature of every class of the training part, (C, d) float64, NaN where the class is absent.
 
     One pass after training, in evaluation mode, without augmentation, all samples.
 
+    Args:
+        client: Whose model and training part are used.
+        feature: "raw" takes the output of the backbone before it is pooled to the common width.
+
     Source: FedTopo, Eq. 2.
     """
     shard, size = client.shard, client.evaluation.batch_size
+    extract = client.model.raw_features if feature == "raw" else client.model.features
     sums: Tensor | None = None
     normalize = Normalizer.of(shard.normalization, shard.train.x)
     with torch.inference_mode(), evaluation_mode(client.model):
         for start in range(0, len(shard.train), size):
             x = normalize(shard.train.x[start : start + size])
-            part, _ = class_sums(client.model.features(x), shard.train.y[start : start + size], client.num_classes)
+            part, _ = class_sums(extract(x), shard.train.y[start : start + size], client.num_classes)
             sums = part if sums is None else sums + part
     assert sums is not None, "a client without training samples has no prototypes"
     return class_prototypes(sums, shard.counts)

@@ -234,11 +234,16 @@ def test_a_partition_is_read_back_as_it_was_written(tmp_path: Path):
     assert (again.scheme, again.seed, again.tries) == (partition.scheme, partition.seed, partition.tries)
 
 
+class Trap:
+    def __reduce__(self):
+        return (pytest.fail, ("an object was unpickled",))
+
+
 def test_a_file_that_is_no_partition_is_refused(tmp_path: Path):
     (tmp_path / "empty.npz").write_bytes(b"")
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
-    np.savez(tmp_path / "objects.npz", scheme=np.array([{}], dtype=object))
     partition = make_partition(TEN, "iid", clients=3, num_classes=10, seed=4).arrays()
+    np.savez(tmp_path / "objects.npz", **(partition | {"scheme": np.array([Trap()], dtype=object)}))
     np.savez(tmp_path / "sizes.npz", **(partition | {"indices_sizes": np.array([1, 2, 3])}))
     np.savez(tmp_path / "tries.npz", **(partition | {"tries": np.array(0)}))
     for name in ("empty", "other", "objects", "sizes", "tries", "missing"):

@@ -97,6 +97,17 @@ def test_a_given_class_that_only_the_test_split_has_is_told(tmp_path):
         assert load(path, class_names=names, skip_unknown_classes=True).test.y.tolist() == [0]
 
 
+def test_columns_keep_to_their_samples_when_others_are_left_out(tmp_path):
+    images = np.arange(6, dtype=np.uint8).reshape(6, 1, 1)
+    arrays = {"train_images": images[:4], "train_labels": np.array([0, 1, 0, 1])}
+    arrays |= {"test_images": images, "test_labels": np.array([0, 2, 1, 2, 0, 1]), "test_user": np.arange(6) * 10}
+    path = save_arrays(tmp_path / "a.npz", arrays)
+    with pytest.warns(MotleyWarning, match=r"2 samples of unknown classes left out \(2\)"):
+        dataset = load(path, skip_unknown_classes=True, limit=2)
+    assert sorted(dataset.test.y.tolist()) == [0, 1]
+    assert (10 * dataset.test.x.reshape(-1)).tolist() == dataset.test.columns["user"].tolist()
+
+
 def test_colour_signals_and_columns(tmp_path):
     rng = np.random.default_rng(0)
     colour = rng.integers(0, 256, (4, 8, 6, 3), dtype=np.uint8)

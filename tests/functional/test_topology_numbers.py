@@ -246,7 +246,7 @@ def test_v10_parallel_prototypes_do_not_exceed_one():
 
 
 def test_v10_no_pair_of_parallel_prototypes_exceeds_one():
-    # Without the clip a few of these cosines are 1 + 2^-52.
+    # Without the clip one of these relations is 1 + 2^-52.
     draw = torch.Generator().manual_seed(0)
     for _ in range(200):
         vector = torch.rand(1, 64, generator=draw)

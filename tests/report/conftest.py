@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 import motley
+from motley.report.page import build_report
 
 ODD_NAMES = ("<script>alert(1)</script>", 'a"b', "Grün & Blau", "$x$", "_under", "l'été", "日本", "c7", "c8", "c9" * 20)
 ODD_FOLDER = "Müllers Daten (v1.2) d'été"
@@ -44,6 +45,13 @@ def teacher_path(made):
         out=path,
     )
     return path
+
+
+@pytest.fixture(scope="session")
+def pages(topology_path, teacher_path, comparison_path):
+    """The pages of the three, built once."""
+    paths = {"fedtopo": topology_path, "crad": teacher_path, "comparison": comparison_path}
+    return {name: build_report(path) for name, path in paths.items()}
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from motley.report.page import write_report
-
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -22,9 +20,10 @@ def browser():
 
 
 @pytest.mark.parametrize("width", [1280, 380])
-@pytest.mark.parametrize("name", ["topology_path", "teacher_path", "comparison_path"])
-def test_the_page_is_readable_at_any_width(browser, request, name, width):
-    target = write_report(request.getfixturevalue(name), replace=True)
+@pytest.mark.parametrize("name", ["fedtopo", "crad", "comparison"])
+def test_the_page_is_readable_at_any_width(browser, pages, made, name, width):
+    target = made / f"Bericht ä {name}.html"
+    target.write_text(pages[name], encoding="utf-8")
     told = []
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.on("console", lambda message: told.append(message.text))
@@ -36,7 +35,7 @@ def test_the_page_is_readable_at_any_width(browser, request, name, width):
     boxes = page.evaluate(
         "[...document.querySelectorAll('figure svg')].map(one => one.getBoundingClientRect().toJSON())"
     )
-    assert len(boxes) == target.read_text(encoding="utf-8").count("<figure>") > 0
+    assert len(boxes) == pages[name].count("<figure>") > 0
     for box in boxes:
         assert box["width"] > 250
         assert box["height"] > 120
@@ -57,8 +56,9 @@ def test_the_page_is_readable_at_any_width(browser, request, name, width):
     page.close()
 
 
-def test_the_page_follows_a_dark_setting_and_keeps_figures_on_white(browser, comparison_path):
-    target = write_report(comparison_path, replace=True)
+def test_the_page_follows_a_dark_setting_and_keeps_figures_on_white(browser, pages, made):
+    target = made / "dark.html"
+    target.write_text(pages["comparison"], encoding="utf-8")
     page = browser.new_page(color_scheme="dark")
     page.goto(target.as_uri())
     back, card = (

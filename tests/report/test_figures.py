@@ -88,7 +88,8 @@ def test_a_figure_is_saved_by_its_ending(tmp_path, ending):
     path = tmp_path / f"Verteilung ä.{ending}"
     save_figure(bubble_figure(COUNTS, ["a", "b", "c"]), path)
     if ending == "png":
-        assert Image.open(path).size[0] > 600
+        with Image.open(path) as image:
+            assert image.width > 600
     assert path.stat().st_size > 1000
 
 
