@@ -17,9 +17,9 @@ from motley.methods.registry import find_method
 HELP = """Run several methods on the same seeds and compare them.
 
     motley compare --methods local,local-scaled,fedtopo --seeds 0,1,2 --rounds 30
-    motley compare --methods local,uniform-kd,crad --protocol global --partition dirichlet:0.3 --clients 10
+    motley compare --methods local,uniform-kd,crad --protocol global --clients 10
     motley compare --config recipes/fedtopo-digits.toml --out runs/digits
-    motley compare --methods local,fedtopo --set fedtopo.strength=2 --set fedtopo.negatives=all
+    motley compare --methods local,fedtopo --set fedtopo.strength=2
 
 All methods get the same partition, initial weights, batches and participants for a seed; the first method is the
 reference of the paired differences. Runs that have finished are not run again by 'motley resume DIR'.

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from motley.cli.command import flag_name, keyword, value_of, words
 from motley.engine.config import FLAGS, SECTIONS
 
+LONGEST_METAVAR = 24
 NAMES = {int: "N", float: "X", str: "TEXT"}
 TITLES = {
     "data": "Data",
@@ -49,7 +50,7 @@ def _parameter(owner: type, one: Field[Any], name: str, group: Group) -> inspect
     shown, converter, metavar = _reading(_kinds(kind))
     rule = Parameter(
         name=flag_name(name),
-        help=f"{about.description}  [{_range_and_default(one, about)}]",
+        help=f"{about.description}  [{_range_and_default(one, about, kind if metavar == 'CHOICE' else None)}]",
         group=group,
         negative=negative,
         show_default=False,
@@ -80,14 +81,13 @@ def _kinds(kind: Any) -> list[Any]:
 
 
 def _metavar(kind: Any) -> str:
-    return _choices(kind) if get_origin(kind) is Literal else NAMES[kind]
+    if get_origin(kind) is not Literal:
+        return NAMES[kind]
+    joined = "|".join(map(str, get_args(kind)))
+    return joined if len(joined) <= LONGEST_METAVAR else "CHOICE"
 
 
-def _choices(kind: Any) -> str:
-    return "|".join(map(str, get_args(kind)))
-
-
-def _range_and_default(one: Field[Any], about: FieldInfo) -> str:
+def _range_and_default(one: Field[Any], about: FieldInfo, choices: Any) -> str:
     default = None if one.default is MISSING else one.default
     text = (
         "none" if default is None or default == () else str(default).lower() if isinstance(default, bool) else default
@@ -99,4 +99,5 @@ def _range_and_default(one: Field[Any], about: FieldInfo) -> str:
         for kind, sign in signs.items()
         if isinstance(rule, kind)
     ]
-    return "; ".join([f"default: {text}", *bounds])
+    named = [f"choices: {', '.join(map(str, get_args(choices)))}"] if choices else []
+    return "; ".join([f"default: {text}", *bounds, *named])

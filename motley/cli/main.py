@@ -15,7 +15,7 @@ HELP = """Federated learning in which every participant keeps its own architectu
 
     motley demo
     motley compare --methods local,local-scaled,fedtopo --seeds 0,1,2 --rounds 30
-    motley run crad --protocol global --partition dirichlet:0.3 --clients 10 --out runs/crad
+    motley run crad --protocol global --clients 10 --out runs/crad
     motley resume runs/crad --rounds 60
 
 Results go to standard output, progress and messages to standard error. Exit status: 0 done, 1 the run failed, 2 a

@@ -15,10 +15,9 @@ WIDTH_WITHOUT_TERMINAL = 160
 
 def print_table(content: RenderableType) -> None:
     """Print a table, or text as it is, to standard output; a pipe gets plain characters and wide lines."""
-    console = Console(file=sys.stdout, soft_wrap=isinstance(content, str))
-    if not console.is_terminal:
-        console = Console(file=sys.stdout, width=WIDTH_WITHOUT_TERMINAL, soft_wrap=isinstance(content, str))
-    console.print(content, markup=False, highlight=False) if isinstance(content, str) else console.print(content)
+    width = None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL
+    console = Console(file=sys.stdout, width=width, soft_wrap=isinstance(content, str), markup=False, emoji=False)
+    console.print(content, highlight=False)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ HELP = """Show which client gets which samples, as a table and as a bubble plot,
 
     motley partition dirichlet:0.1 --data digits --clients 20
     motley partition dirichlet-capped:0.1 --data parquet:DIR --plot bubbles.svg
-    motley partition column:subject --data parquet:DIR --protocol global --save partition.npz
+    motley partition column:subject --data parquet:DIR --save partition.npz
 """
 MOST_COLUMNS = 20
 

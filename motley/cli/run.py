@@ -18,8 +18,8 @@ from motley.methods.registry import find_method, method_names
 HELP = """Train METHOD on a federation of different models and write a run folder.
 
     motley run fedtopo --rounds 30 --clients 20 --out runs/topo
-    motley run fedtopo --data parquet:DIR --partition dirichlet:0.1 --models small4 --strength 2
-    motley run crad --protocol global --partition dirichlet:0.3 --clients 10 --models small3
+    motley run fedtopo --data parquet:DIR --models small4 --strength 2
+    motley run crad --protocol global --clients 10 --models small3
     motley run --config runs/topo/config.toml --seed 1
 
 'motley run METHOD --help' shows the options of METHOD beside those that all have; a configuration file holds the same

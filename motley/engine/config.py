@@ -319,7 +319,8 @@ def _near(key: str, names: Iterable[str]) -> str:
     own = NEIGHBOURS.get(word, "")
     known = own.split(".")[-1].split(" ")[0]
     if known in by_plain.values():
-        return f" (here it is '{known}')"
+        form = own.partition(" (")[2].rstrip(")")
+        return f" (here it is '{known}', as {form})" if form else f" (here it is '{known}')"
     near = difflib.get_close_matches(plain(key), by_plain, n=1, cutoff=0.6)
     if near:
         return f" (did you mean '{by_plain[near[0]]}'?)"

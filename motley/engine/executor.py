@@ -14,7 +14,7 @@ from torch import Tensor
 
 from motley.data.shards import Samples
 from motley.draws import Draws
-from motley.errors import InvalidMessage, MotleyError, NonFiniteLoss, RunFailed
+from motley.errors import InvalidMessage, NonFiniteLoss, RunFailed
 from motley.federation import Client, Value
 from motley.messages import Message
 from motley.methods.contracts import PeerMethod, ServerMethod
@@ -179,8 +179,6 @@ def _attempt(client: Client, round: int, work: Any) -> Outcome:
         message = work()
     except (NonFiniteLoss, InvalidMessage) as error:
         missing = str(error)
-    except MotleyError:
-        raise
     except Exception as error:
         text = f"client {client.id} failed in round {round}: {type(error).__name__}: {error}"
         raise RunFailed(text) from error

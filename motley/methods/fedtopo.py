@@ -59,7 +59,8 @@ class FedTopo(ServerMethod[TopologyState, Topology, Relations]):
         self.options = options
 
     def start(self, task: Task, draws: Draws) -> TopologyState:
-        sparse = self.options.wire == "sparse" and not self.options.count_noise
+        # With noise, or without the local mask, a client needs pairs beyond those that the server knows it to hold.
+        sparse = self.options.wire == "sparse" and self.options.local_mask and not self.options.count_noise
         return start_state(task.num_classes, task.num_clients if sparse else 0)
 
     def broadcast(self, state: TopologyState, client_id: int) -> Topology:

@@ -4,7 +4,8 @@ dense    up C^2 relations and C counts                            down C^2 relat
 sparse   up m (m - 1) / 2 relations of m held classes, C counts   down the same pairs of both, m (m - 1) numbers
 
 Both give the same bits (FedTopo sheet, section 6). The server cannot know the pairs of a client that has not reported
-yet, or reports noisy counts; it then sends the upper triangles of all classes, C (C - 1) numbers.
+yet, or reports noisy counts, and without the local mask all pairs are read; it then sends the upper triangles of all
+classes, C (C - 1) numbers.
 """
 
 from dataclasses import dataclass, replace

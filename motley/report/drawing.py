@@ -88,9 +88,12 @@ def _step(count: int) -> int:
 
 
 def turn_if_long(axes: Axes, names: Sequence[str], room: int = 60) -> None:
-    """Turn the names below an axis if together they are wider than it."""
+    """Turn the names below an axis if together they are wider than it, and make the figure as much higher."""
     if len(names) <= MOST_LABELS and sum(len(short(name)) + 1 for name in names) > room:
         axes.tick_params(axis="x", labelrotation=90)
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        figure.set_figheight(figure.get_figheight() + 0.05 * max(len(short(name)) for name in names))
 
 
 def legend_below(figure: Figure, axes: Axes) -> None:
@@ -110,14 +113,17 @@ def legend_name(name: str) -> str:
 
 
 def heat_map(
-    figure: Figure, axes: Axes, values: Floats, *, label: str, colours: str = "YlGnBu", low: float | None = None
+    figure: Figure, axes: Axes, values: Floats, *, label: str, low: float | None = None, high: float | None = None
 ) -> None:
-    """Draw a matrix, rows downwards; NaN is light grey, small matrices show their numbers."""
+    """Draw a matrix, rows downwards; NaN is grey, small matrices show their numbers.
+
+    The colours run from `low` to `high`, by default from the smallest to the largest value.
+    """
     known = values[np.isfinite(values)]
     lowest = (float(known.min()) if known.size else 0.0) if low is None else low
-    highest = float(known.max()) if known.size else 1.0
+    highest = (float(known.max()) if known.size else 1.0) if high is None else high
     highest = highest if highest > lowest else lowest + 1.0
-    palette: Colormap = matplotlib.colormaps[colours].with_extremes(bad="#d9d9d9")
+    palette: Colormap = matplotlib.colormaps["YlGnBu"].with_extremes(bad="#d9d9d9")
     large = values.size > 600
     mesh = axes.pcolormesh(
         np.ma.masked_invalid(values), cmap=palette, vmin=lowest, vmax=highest, edgecolors="none", rasterized=large
@@ -139,7 +145,7 @@ def _write_numbers(axes: Axes, values: Floats, dark: float) -> None:
         if np.isfinite(value):
             text = f"{value:.{digits}f}".removeprefix("0" if digits else "") if value else "0"
             colour = "white" if value > dark else "black"
-            shown = axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=8, color=colour)
+            shown = axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=7.5, color=colour)
             shown.set_in_layout(False)  # it lies inside; measuring it takes longer than all the rest
 
 

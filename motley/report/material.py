@@ -157,7 +157,7 @@ class TeacherMaterial:
     round: int
     teachers: tuple[int, ...]
     support: Floats  # (M, C), validation samples
-    weight: Floats  # (M, C), share of the target, mean over students, last round
+    weight: Floats  # (M, C), share of the target, mean over students, last round; NaN for a class without support
     rounds: tuple[int, ...]
     kept: Floats  # (M, R), share of samples in which the filter kept a teacher, over its supported classes and students
 
@@ -173,11 +173,13 @@ def teachers(run: RunRecord) -> TeacherMaterial | None:
     rounds = thin(sorted(told))
     ids = sorted({peer for journals in told.values() for journal in journals for peer in journal["peers"]})
     last = max(told)
+    weight = _by_teacher(told[last], "weight", ids)
+    weight[:, np.nansum(weight, axis=0) == 0] = np.nan
     return TeacherMaterial(
         round=last,
         teachers=tuple(ids),
         support=_by_teacher(told[last], "support", ids),
-        weight=_by_teacher(told[last], "weight", ids),
+        weight=weight,
         rounds=tuple(rounds),
         kept=np.stack([mean_known(_by_teacher(told[number], "kept", ids).T) for number in rounds], axis=1),
     )

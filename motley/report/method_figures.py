@@ -52,7 +52,7 @@ def kept_figure(material: TeacherMaterial) -> Figure:
     with look():
         figure = new_figure(WIDTH, _height(len(material.teachers)))
         axes = figure.add_subplot()
-        heat_map(figure, axes, 100 * material.kept, label="kept, % of samples")
+        heat_map(figure, axes, 100 * material.kept, label="kept, % of samples", low=0.0, high=100.0)
         id_ticks(axes.xaxis, material.rounds)
         id_ticks(axes.yaxis, material.teachers, most=MOST_LABELS)
         centre_ticks(axes)

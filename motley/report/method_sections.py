@@ -74,7 +74,8 @@ def _teacher_section(method: str, run: RunRecord) -> Section | None:
             teacher_figure(found.weight, ids, names, label="mean weight"),
             f"weight-{method}",
             f"Heat map of the mean weight of {len(ids)} teachers in {len(names)} classes.",
-            f"A teacher's share of the target for a class, mean over students and their samples, round {found.round}.",
+            f"A teacher's share of the target for a class, mean over students and their samples, round {found.round}. "
+            "Grey: no teacher supports the class.",
         ),
         plate(
             kept_figure(found),

@@ -3,7 +3,6 @@
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from motley.errors import InvalidRunFolder, MotleyWarning
 from motley.record.comparison import CONFIG as COMPARE_CONFIG
@@ -27,7 +26,7 @@ from motley.report.render import to_html
 from motley.report.sections import Section, accuracy_sections
 from motley.report.tables import Table, comparison_table, run_table, single_runs
 from motley.report.templating import template
-from motley.report.wording import plural
+from motley.report.wording import percent, plural
 
 MOST_NOTES = 60
 
@@ -132,10 +131,15 @@ def _notes(runs: dict[str, Runs]) -> list[str]:
 
 
 def _oracle(runs: dict[str, Runs]) -> list[str]:
+    """Return one line a method."""
     lines = []
     for method, own in runs.items():
-        for seed, run in own.items():
-            best: dict[str, Any] = run.summary.get("best_test_round") or {}
-            if best.get("local_accuracy") is not None:
-                lines.append(f"{method}, seed {seed}: {100 * best['local_accuracy']:.2f} % in round {best['round']}")
+        best = {seed: run.summary.get("best_test_round") or {} for seed, run in own.items()}
+        shown = [
+            f"{percent(one['local_accuracy'])} % (seed {seed}, round {one['round']})"
+            for seed, one in best.items()
+            if one
+        ]
+        if shown:
+            lines.append(f"{method}: {', '.join(shown)}")
     return lines

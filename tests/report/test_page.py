@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+import motley.report.page
 from motley.errors import InvalidRunFolder, MotleyWarning
 from motley.report.page import build_report, write_report
 
@@ -153,6 +154,12 @@ def test_a_damaged_last_line_is_a_warning_on_the_page(teacher_path, copied):
     assert "is incomplete and was passed over" in words(page)
 
 
+def test_options_and_commands_are_those_of_the_run(pages, teacher_path):
+    text = words(pages["crad"])
+    assert f"motley run --config {teacher_path / 'config.toml'} --out NEW_FOLDER" in text
+    assert "min_support 2" in text
+
+
 def test_a_damaged_checkpoint_only_costs_its_figures(topology_path, copied):
     path = copied(topology_path)
     for file in (path / "checkpoints").glob("*.safetensors"):
@@ -170,18 +177,18 @@ def test_clients_that_were_left_out_are_listed_with_their_reasons(topology_path,
     assert "the loss &lt;term&gt; is not finite" in page
 
 
-def test_a_report_is_replaced_only_on_request(teacher_path, copied):
-    path = copied(teacher_path)
-    target = write_report(path)
-    assert target == path / "report.html"
+def test_a_report_is_replaced_only_on_request(tmp_path, monkeypatch, pages):
+    monkeypatch.setattr(motley.report.page, "build_report", lambda path: pages["fedtopo"])
+    target = write_report(tmp_path)
+    assert target == tmp_path / "report.html"
+    assert target.read_bytes().decode("utf-8") == pages["fedtopo"]
     target.write_text("mine", encoding="utf-8")
     with pytest.raises(InvalidRunFolder, match="--replace"):
-        write_report(path)
+        write_report(tmp_path)
     assert target.read_text(encoding="utf-8") == "mine"
-    write_report(path, replace=True)
-    assert "Müller" not in target.read_text(encoding="utf-8")
+    write_report(tmp_path, replace=True)
     assert target.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert not list(path.glob("*.part"))
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_another_folder_is_refused(tmp_path):
