@@ -16,12 +16,9 @@ from motley.errors import InvalidConfig
 from motley.methods.registry import find_method
 from motley.models.assign import ModelFactory
 from motley.record.comparison import Comparison, load_comparison
-from motley.record.folder import fresh_path
 from motley.record.load import RunRecord, load_run
 
 __all__ = ["Comparison", "RunRecord", "compare", "load_comparison", "load_run", "resume", "run"]
-
-RUNS = Path("runs")
 
 
 def run(
@@ -55,9 +52,8 @@ def run(
     flags, method_flags = _split(options, own)
     _name(flags, data, models)
     file = read_config(Path(config)) if config else ConfigFile(name="the call")
-    path = Path(out) if out else fresh_path(RUNS, method)
     material = Material(data if isinstance(data, Dataset) else None, models if callable(models) else None)
-    return start_run(resolve(method, file, flags, method_flags), path, material, watch or Watch())
+    return start_run(resolve(method, file, flags, method_flags), Path(out) if out else None, material, watch or Watch())
 
 
 def compare(
@@ -94,7 +90,7 @@ def compare(
     plan = plan_comparison(file, flags, own, methods=methods, seeds=seeds, reference=reference)
     return start_comparison(
         plan,
-        Path(out) if out else fresh_path(RUNS, "compare"),
+        Path(out) if out else None,
         watch or CompareWatch(),
         dataset=data if isinstance(data, Dataset) else None,
         factory=models if callable(models) else None,

@@ -67,8 +67,8 @@ class PartitionOptions:
         int | None,
         Field(
             ge=1,
-            description="smallest number of samples of a client; none: min(40, samples / clients / 2), at most 10 below "
-            "400 samples a client",
+            description="smallest number of samples of a client; none: min(40, samples / clients / 2), at most 10 "
+            "below 400 samples a client",
         ),
     ] = None
     seed: Annotated[

@@ -32,16 +32,18 @@ UNCHANGED = Normalization(1.0, (0.0,), (1.0,))
 SAMPLES = ((12, 9, 0, 0), (0, 10, 8, 0), (6, 0, 11, 0), (7, 8, 9, 0))  # of each client and class; nobody has class 3
 
 
-def _dataset(samples: Sequence[Sequence[int]] = SAMPLES, *, names: Sequence[str] = (), seed: int = 7) -> Dataset:
-    """Return gray pictures of 4 x 4 pixels; `samples` says how many of each class each owner has."""
+def _dataset(
+    samples: Sequence[Sequence[int]] = SAMPLES, *, names: Sequence[str] = (), seed: int = 7, channels: int = 1
+) -> Dataset:
+    """Return pictures of 4 x 4 pixels; `samples` says how many of each class each owner has."""
     rng = np.random.default_rng(seed)
     table = np.array(samples)
     owner = np.repeat(np.arange(len(table)), table.sum(axis=1))
     label = np.concatenate([np.repeat(np.arange(table.shape[1]), row) for row in table])
-    pattern = rng.integers(40, 216, (table.shape[1], 1, SIDE, SIDE))
-    pixels = (pattern[label] + rng.integers(-40, 40, (len(label), 1, SIDE, SIDE))).astype(np.uint8)
+    pattern = rng.integers(40, 216, (table.shape[1], channels, SIDE, SIDE))
+    pixels = (pattern[label] + rng.integers(-40, 40, (len(label), channels, SIDE, SIDE))).astype(np.uint8)
     class_names = tuple(names) or tuple(f"class-{one}" for one in range(table.shape[1]))
-    report = DataReport("memory", (1, SIDE, SIDE), class_names, {"train": tuple(table.sum(axis=0).tolist())})
+    report = DataReport("memory", (channels, SIDE, SIDE), class_names, {"train": tuple(table.sum(axis=0).tolist())})
     split = Split(torch.from_numpy(pixels), torch.from_numpy(label), {"owner": owner})
     return Dataset("tiny", class_names, split, None, None, report)
 

@@ -1,14 +1,11 @@
 """Results on standard output, warnings on standard error."""
 
 import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager
 
 from rich.console import Console, RenderableType
 
-from motley.errors import MotleyWarning
+from motley.engine.notices import told_warnings
 
 WIDTH_WITHOUT_TERMINAL = 160
 
@@ -20,20 +17,6 @@ def print_table(content: RenderableType) -> None:
     console.print(content, highlight=False)
 
 
-@contextmanager
-def warnings_to_stderr() -> Iterator[None]:
+def warnings_to_stderr() -> AbstractContextManager[list[str]]:
     """Show every motley warning of a block once, as one line on standard error."""
-    told: set[str] = set()
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", MotleyWarning)
-        usual = warnings.showwarning
-
-        def show(message: Any, category: Any, *place: Any, **more: Any) -> None:
-            if not issubclass(category, MotleyWarning):
-                usual(message, category, *place, **more)
-            elif str(message) not in told:
-                told.add(str(message))
-                sys.stderr.write(f"warning: {message}\n")
-
-        warnings.showwarning = show
-        yield
+    return told_warnings(lambda text: print(f"warning: {text}", file=sys.stderr))  # noqa: T201

@@ -18,6 +18,7 @@ from rich.progress import (
 )
 
 from motley.engine.config import RunConfig
+from motley.engine.header import participation_text
 from motley.engine.runs import Watch
 from motley.engine.setup import Federation
 from motley.record.rows import RoundRow
@@ -72,13 +73,13 @@ class RunProgress:
         self._total = config.settings.run.rounds
         self._began = self._last = time.monotonic()
         self._first_round = -1
-        data, number = federation.data, federation.participants_per_round
+        data = federation.data
         counted = dict.fromkeys(federation.plan.names)
         models = ", ".join(f"{federation.plan.names.count(name)} {name}" for name in counted)
         self.say(
             f"{self._label}: {data.dataset_name}, {data.num_classes} classes, {data.partition.scheme}, folder {path}"
         )
-        part = _taking_part(config, number, len(data.shards))
+        part = f"{participation_text(config, federation)} take part in a round"
         self.say(f"  {len(data.shards)} clients ({models}); {part}; {federation.device}")
         self._task = self._bar.add_task(self._label, total=self._total, accuracy="")
 
@@ -102,13 +103,6 @@ class RunProgress:
 
     def _warn(self, text: str) -> None:
         self.say(f"warning: {text}")
-
-
-def _taking_part(config: RunConfig, number: int, total: int) -> str:
-    asked = config.settings.run.participation
-    if isinstance(asked, float) and number < total:
-        return f"{number} of {total} take part in a round ({asked}, rounded down to {number})"
-    return f"{number} of {total} take part in a round"
 
 
 def _accuracy(row: RoundRow) -> str:

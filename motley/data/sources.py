@@ -47,5 +47,5 @@ def load_dataset(options: DataOptions) -> Dataset:
         raise InvalidData(f"data.source is '{options.source}', which is not one of {', '.join(SOURCES)}{hint}")
     path = Path(location).expanduser()
     if not path.exists():
-        raise InvalidData(f"data.source: {path} does not exist; sources are {', '.join(SOURCES)}")
+        raise InvalidData(f"data.source: {path} does not exist; check the path behind {kind}:")
     return assemble(_READERS[kind](path, options, notes), options, notes)

@@ -155,7 +155,7 @@ def _run_all(plan: Plan, path: Path, watch: CompareWatch, dataset: Dataset, fact
                 material = Material(dataset, factory, signals)
                 if not folder.exists():
                     start_run(config, folder, material, watch.began_run(config.method, seed, number - 1, len(jobs)))
-                elif load_run(folder).summary.get("status") != "finished":
+                elif not load_run(folder).finished:
                     resume_run(folder, material, watch.began_run(config.method, seed, number - 1, len(jobs)))
     except Interrupted as stop:
         text = f"interrupted in run {number} of {len(jobs)}; continue with: motley resume {path}"

@@ -68,6 +68,9 @@ class Exchange(Protocol):
     def views(self) -> dict[int, Message | None]:
         """Return what each client's inference sees now."""
 
+    def finish_round(self) -> None:
+        """Forget what would be needed to undo the round."""
+
     def tensors(self) -> dict[str, Tensor]:
         """Return the state by name, as after the last finished round."""
 
@@ -81,6 +84,7 @@ class ServerExchange:
     def __init__(self, method: ServerMethod[Any, Any, Any], executor: Executor, task: Task, draws: Draws) -> None:
         self._method, self._executor, self._task = method, executor, task
         self._state: Message = method.start(task, draws)
+        self._before = self._state
 
     def play(self, round: int, participants: list[int], draws: Draws) -> Played:
         method, state = self._method, self._state
@@ -102,10 +106,13 @@ class ServerExchange:
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        return {f"state/{name}": tensor for name, tensor in self._state.tensors().items()}
+        return {f"state/{name}": tensor for name, tensor in self._before.tensors().items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        self._state = type(self._state).from_tensors(_below("state/", tensors))
+        self._state = self._before = type(self._state).from_tensors(_below("state/", tensors))
+
+    def finish_round(self) -> None:
+        self._before = self._state
 
 
 class ReplicatedExchange:
@@ -114,6 +121,7 @@ class ReplicatedExchange:
     def __init__(self, method: ServerMethod[Any, Any, Any], executor: Executor, task: Task, draws: Draws) -> None:
         self._method, self._executor, self._task = method, executor, task
         self._states: dict[int, Message] = {peer: method.start(task, draws) for peer in range(task.num_clients)}
+        self._before = self._states
 
     def play(self, round: int, participants: list[int], draws: Draws) -> Played:
         method, peers = self._method, range(self._task.num_clients)
@@ -137,13 +145,17 @@ class ReplicatedExchange:
     def tensors(self) -> dict[str, Tensor]:
         return {
             f"replica/{peer}/{name}": tensor
-            for peer, state in self._states.items()
+            for peer, state in self._before.items()
             for name, tensor in state.tensors().items()
         }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        for peer, state in self._states.items():
-            self._states[peer] = type(state).from_tensors(_below(f"replica/{peer}/", tensors))
+        self._states = self._before = {
+            peer: type(state).from_tensors(_below(f"replica/{peer}/", tensors)) for peer, state in self._states.items()
+        }
+
+    def finish_round(self) -> None:
+        self._before = self._states
 
 
 class PeerExchange:
@@ -181,6 +193,9 @@ class PeerExchange:
         return {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        pass
+
+    def finish_round(self) -> None:
         pass
 
 

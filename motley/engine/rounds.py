@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from motley.draws import Draws
 from motley.engine.exchange import Exchange, Played, Traffic
@@ -50,7 +50,7 @@ class Rounds:
     signals: StopSignals
     progress: Progress
     round: int = -1
-    failures: dict[int, int] | None = None
+    failures: dict[int, int] = field(default_factory=dict)
 
     def play(self) -> None:
         """Play all rounds that are left, record them, and leave a checkpoint at the end.
@@ -58,7 +58,6 @@ class Rounds:
         Raises:
             RunFailed: A client failed, or had to be left out three rounds in a row, or nobody was left.
         """
-        self.failures = self.failures or {}
         if self.round < 0:
             self._finish(Played([]), 0, {"train": 0.0})
         while self.round < self.total:
@@ -71,7 +70,7 @@ class Rounds:
 
     def checkpoint(self) -> Checkpoint:
         """Return the state after the last finished round."""
-        notes = {"failures": {str(client): count for client, count in (self.failures or {}).items()}}
+        notes = {"failures": {str(client): count for client, count in self.failures.items()}}
         return Checkpoint(self.round, self.executor.tensors() | self.exchange.tensors(), notes)
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -96,7 +95,10 @@ class Rounds:
         )
         with self.signals.writing():
             self.folder.append([*_client_rows(played, scores, number), row])
+            for client in played.participants:
+                self.failures[client] = self.failures.get(client, 0) + 1 if client in played.missing else 0
             self.executor.finish_round()
+            self.exchange.finish_round()
             self.round = number
             if self.checkpoint_every and number and (number % self.checkpoint_every == 0 or number == self.total):
                 self.folder.save(self.checkpoint())
@@ -104,9 +106,7 @@ class Rounds:
 
     def _watch(self, played: Played, number: int) -> None:
         """End the run if a client is left out for the third round in a row, or if nobody is left."""
-        assert self.failures is not None
         for client in played.participants:
-            self.failures[client] = self.failures.get(client, 0) + 1 if client in played.missing else 0
             if self.failures[client] >= FAILURES_IN_A_ROW:
                 raise RunFailed(
                     f"client {client} was left out of {FAILURES_IN_A_ROW} rounds in a row, last of round {number}: "

@@ -1,39 +1,35 @@
 """One run from its folder to its summary: begun, resumed, interrupted, failed or finished."""
 
 import io
-import os
-import platform
-import sys
 import traceback
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import zipfile
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tomli_w
-import torch
 
 from motley.data.dataset import Dataset
 from motley.draws import Draws
 from motley.engine.config import ConfigFile, RunConfig, parse_config, resolve
 from motley.engine.exchange import Exchange, make_exchange
 from motley.engine.executor import LocalExecutor
+from motley.engine.header import run_header
+from motley.engine.notices import told_warnings
 from motley.engine.rounds import Rounds
 from motley.engine.setup import Federation, build_federation
 from motley.engine.signals import StopSignal, StopSignals
-from motley.errors import Interrupted, InvalidConfig, InvalidRunFolder, MotleyError, MotleyWarning, RunFailed
+from motley.errors import Interrupted, InvalidConfig, InvalidRunFolder, MotleyError, RunFailed
 from motley.models.assign import ModelFactory
-from motley.record.folder import CLIENTS, CONFIG, LOG, PARTITION, SUMMARY, RunFolder, fresh_path
+from motley.record.folder import CLIENTS, CONFIG, LOG, PARTITION, ROWS, SUMMARY, RunFolder, check_free, fresh_path
 from motley.record.load import RunRecord, load_run
 from motley.record.rows import RoundRow
 from motley.record.summary import client_table, summarise
 
 RUNS = Path("runs")
-LIBRARIES = ("motley-fl", "torch", "numpy", "safetensors")
 
 
 @dataclass(frozen=True)
@@ -66,10 +62,16 @@ def start_run(config: RunConfig, path: Path | None, material: Material, watch: W
     Raises:
         MotleyError: As its kinds say; nothing is made for a user's mistake, and all finished rounds are kept otherwise.
     """
-    with material.signals.listen(), _told_warnings(watch.warned) as told:
+    if path is not None:
+        check_free(path)
+    with material.signals.listen(), told_warnings(watch.warned) as told:
         federation = build_federation(config, dataset=material.dataset, factory=material.factory)
         ready = _prepare(config, federation)
-        files = {CONFIG: tomli_w.dumps(config.to_dict()).encode(), PARTITION: _partition_bytes(federation)}
+        files = {
+            CONFIG: tomli_w.dumps(config.to_dict()).encode(),
+            PARTITION: _partition_bytes(federation),
+            ROWS: b"",
+        }
         with material.signals.writing():
             folder = make_folder(path, config.method, files)
         return _play(config, federation, ready, folder, None, material, watch, told)
@@ -104,7 +106,7 @@ def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | No
     Raises:
         MotleyError: As its kinds say.
     """
-    with material.signals.listen(), _told_warnings(watch.warned) as told:
+    with material.signals.listen(), told_warnings(watch.warned) as told:
         folder = RunFolder.open(path)
         config = stored_config(folder)
         if rounds is not None:
@@ -114,10 +116,10 @@ def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | No
                 )
             run = replace(config.settings.run, rounds=rounds)
             config = replace(config, settings=replace(config.settings, run=run))
-        summary = load_run(path).summary
-        if summary.get("status") == "finished" and summary["rounds"] >= config.settings.run.rounds:
+        before = load_run(path)
+        if before.finished and before.summary["rounds"] >= config.settings.run.rounds:
             raise InvalidRunFolder(
-                f"{path} has finished all of its {summary['rounds']} rounds; ask for more with --rounds N"
+                f"{path} has finished all of its {before.summary['rounds']} rounds; ask for more with --rounds N"
             )
         federation = build_federation(config, dataset=material.dataset, factory=material.factory)
         _check_partition(folder, federation)
@@ -131,7 +133,8 @@ def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | No
 def stored_config(folder: RunFolder) -> RunConfig:
     """Return the configuration of a run folder."""
     file: ConfigFile = parse_config(folder.config(), str(folder.path / CONFIG))
-    assert file.method is not None, "a run's configuration names its method"
+    if file.method is None:
+        raise InvalidRunFolder(f"{folder.path / CONFIG} names no method; restore it from a copy")
     return resolve(file.method, file, {}, {})
 
 
@@ -166,6 +169,7 @@ def _play(
             folder.log(f"resumed after round {checkpoint.round}")
         for text in federation.data.notes:
             folder.log(text)
+        folder.write_json(SUMMARY, {"status": "unfinished", **run_header(config, federation), "warnings": told})
         watch.began(config, federation, folder.path)
         rounds.play()
     except StopSignal as stop:
@@ -216,52 +220,13 @@ def _leave(
         folder.save(rounds.checkpoint())
     folder.close()
     rows = folder.rows()
-    folder.write_json(SUMMARY, {"status": status, **summarise(rows), **_header(config, federation), "warnings": told})
+    folder.write_json(
+        SUMMARY, {"status": status, **summarise(rows), **run_header(config, federation), "warnings": told}
+    )
     client_table(rows).to_csv(folder.path / CLIENTS, index=False, lineterminator="\n", encoding="utf-8")
     for text in told:
         folder.log(f"warning: {text}")
     folder.log(status)
-
-
-def _header(config: RunConfig, federation: Federation) -> dict[str, Any]:
-    data, plan, number = federation.data, federation.plan, federation.participants_per_round
-    asked = config.settings.run.participation
-    counts = [shard.counts.tolist() for shard in data.shards]
-    parts = [{"train": len(s.train), "validation": len(s.validation), "test": len(s.test)} for s in data.shards]
-    return {
-        "method": config.method,
-        "seed": config.settings.run.seed,
-        "class_names": list(data.class_names),
-        "input_shape": list(data.input_shape),
-        "num_clients": len(data.shards),
-        "participants_per_round": number,
-        "participation": f"{number} of {len(data.shards)}"
-        + (f" ({asked}, rounded down)" if isinstance(asked, float) else ""),
-        "architectures": list(plan.names),
-        "counts": counts,
-        "samples": parts,
-        "partition": {
-            "scheme": data.partition.scheme,
-            "seed": data.partition.seed,
-            "digest": data.partition.digest(),
-            "tries": data.partition.tries,
-            "acceptance_rate": data.partition.acceptance_rate,
-            "effective_classes": data.heterogeneity.mean_effective_classes,
-            "label_distance": data.heterogeneity.mean_distance,
-        },
-        "notes": list(data.notes),
-        "chance": 1 / data.num_classes,
-        "device": str(federation.device),
-        "machine": {
-            "system": platform.platform(),
-            "processor": platform.processor() or platform.machine(),
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-            "threads": torch.get_num_threads(),
-            "python": platform.python_version(),
-            "libraries": {name: version(name) for name in LIBRARIES},
-        },
-        "command": " ".join(sys.argv),
-    }
 
 
 def _common_test(federation: Federation) -> Any:
@@ -282,32 +247,13 @@ def _check_partition(folder: RunFolder, federation: Federation) -> None:
         InvalidRunFolder: The partition that the configuration gives now is not the one that was stored.
     """
     try:
-        with np.load(folder.path / PARTITION, allow_pickle=False) as stored:
+        with (folder.path / PARTITION).open("rb") as file, np.load(file, allow_pickle=False) as stored:
             same = all(
                 np.array_equal(stored[name], array) for name, array in federation.data.partition_arrays().items()
             )
-    except (OSError, ValueError, KeyError) as error:
-        raise InvalidRunFolder(f"{folder.path / PARTITION} is damaged ({error}); restore it from a copy") from error
+    except (OSError, ValueError, LookupError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidRunFolder(f"{folder.path / PARTITION} is damaged; restore it from a copy") from error
     if not same:
         raise InvalidRunFolder(
             f"{folder.path / PARTITION} does not fit the data as they are now; resume with the data of the run's start"
         )
-
-
-@contextmanager
-def _told_warnings(tell: Callable[[str], None]) -> Iterator[list[str]]:
-    """Tell every motley warning once, and collect them for the summary; other warnings go their usual way."""
-    told: list[str] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", MotleyWarning)
-        usual = warnings.showwarning
-
-        def show(message: Any, category: Any, *place: Any, **more: Any) -> None:
-            if not issubclass(category, MotleyWarning):
-                usual(message, category, *place, **more)
-            elif str(message) not in told:
-                told.append(str(message))
-                tell(str(message))
-
-        warnings.showwarning = show
-        yield told

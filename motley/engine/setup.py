@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from motley.data.dataset import Dataset
 from motley.data.federated import FederatedData, build_federated_data
@@ -16,6 +15,7 @@ from motley.engine.participation import participant_number
 from motley.federation import Client, Task
 from motley.models.assign import ModelFactory, ModelPlan, check_models, initial_model, plan_models
 from motley.models.split import SplitModel
+from motley.training.layout import place
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class Templates:
         """Return the template of a client's architecture; a factory may give every client another one."""
         name = self._plan.architecture(client_id) if self._plan.factory is None else f"client {client_id}"
         if name not in self._built:
-            self._built[name] = initial_model(self._plan, client_id, self._draws).to(self._device)
+            model = initial_model(self._plan, client_id, self._draws)
+            self._built[name] = place(model, self._plan.input_shape, self._device)
         return self._built[name]
 
 
@@ -92,7 +93,7 @@ def build_federation(
         Client(
             id=client_id,
             task=task,
-            model=_placed(initial_model(plan, client_id, draws), device),
+            model=place(initial_model(plan, client_id, draws), data.input_shape, device),
             shard=shard.to(device),
             training=settings.train,
             evaluation=settings.eval,
@@ -103,9 +104,3 @@ def build_federation(
     for text in data.notes:
         note(text)
     return Federation(task, clients, data, plan, device, number)
-
-
-def _placed(model: SplitModel, device: torch.device) -> SplitModel:
-    placed: nn.Module = model.to(device)
-    assert isinstance(placed, SplitModel)
-    return placed

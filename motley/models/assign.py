@@ -102,6 +102,8 @@ def plan_models(
     if factory is not None or ":" in options.pool:
         name = options.pool if factory is None else _name_of(factory)
         own = options.width if isinstance(options.width, int) else None
+        if factory is None:
+            _import_factory(options.pool)  # an address that leads nowhere is found here, not in a trial
         source = options.pool if factory is None else factory
         return ModelPlan((name,) * clients, input_shape, num_classes, own, source)
     members, width = _members(options.pool)

@@ -20,6 +20,7 @@ from motley.record.files import dump_json, write_bytes, write_text
 
 KEPT = 2
 FORMAT = 1
+HEADER = {"format", "round", "sha256", "notes"}
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,11 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         old.unlink()
 
 
-def read_checkpoint(folder: Path) -> Checkpoint | None:
+def read_checkpoint(folder: Path, *, last_round: int | None = None) -> Checkpoint | None:
     """Return the newest checkpoint that is whole, or None if none was ever written.
 
-    A damaged one is passed over with a warning that names it.
+    A damaged one is passed over with a warning that names it, and so is one of a round after `last_round`, with which
+    the rows end: they would have a gap.
 
     Raises:
         InvalidRunFolder: There are checkpoints and none of them is whole.
@@ -70,8 +72,11 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
     faults = []
     for name in names:
         try:
-            return _read(folder / name)
-        except (OSError, ValueError, KeyError) as error:
+            found = _read(folder / name)
+            if last_round is not None and found.round > last_round:
+                raise ValueError(f"the rows end with round {last_round}")
+            return found
+        except (OSError, ValueError) as error:
             faults.append(f"{name} ({error})")
             warnings.warn(f"checkpoint {folder / name} was passed over: {error}", MotleyWarning, stacklevel=2)
     if faults:
@@ -88,7 +93,9 @@ def _read(stem: Path) -> Checkpoint:
     try:
         header = json.loads(header_path.read_bytes())
     except ValueError:
-        raise ValueError("its header is damaged") from None
+        header = None
+    if not isinstance(header, dict) or not header.keys() >= HEADER:
+        raise ValueError("its header is damaged")
     data = stem.with_suffix(".safetensors").read_bytes()
     if not data:
         raise ValueError("it is empty")

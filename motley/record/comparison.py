@@ -34,8 +34,9 @@ class Comparison:
         return str(self.config["compare"]["reference"])
 
     def table(self) -> list[dict[str, Any]]:
-        """Return one line a method; see `method_line`."""
-        return [method_line(name, runs, self.runs.get(self.reference, {})) for name, runs in self.runs.items()]
+        """Return one line a method, of its finished runs alone; see `method_line`."""
+        done = {name: {seed: run for seed, run in runs.items() if run.finished} for name, runs in self.runs.items()}
+        return [method_line(name, runs, done.get(self.reference, {})) for name, runs in done.items()]
 
 
 def run_path(path: Path, method: str, seed: int) -> Path:
@@ -84,8 +85,8 @@ def method_line(method: str, runs: dict[int, RunRecord], reference: dict[int, Ru
                 others = {seed: _figure(run, moment, f"{name}_accuracy") for seed, run in reference.items()}
                 line[f"{name}{suffix}"]["difference"] = _difference(values, others)
     for name in TRAFFIC:
-        line[name] = _mean([run.summary.get("traffic", {}).get(name) for run in runs.values()])
-    line["seconds"] = _mean([sum(run.summary["seconds"].values()) for run in runs.values() if run.summary])
+        line[name] = _mean([run.summary["traffic"][name] for run in runs.values()])
+    line["seconds"] = _mean([sum(run.summary["seconds"].values()) for run in runs.values()])
     return line
 
 

@@ -48,19 +48,14 @@ class RunFolder:
         try:
             for name, data in files.items():
                 (staging / name).write_bytes(data)
-            (staging / ROWS).touch()
             staging.chmod(0o755)
             staging.rename(path)
         except OSError as error:
             shutil.rmtree(staging)
-            if not path.is_dir():
-                raise InvalidRunFolder(
-                    f"{path} cannot be a run folder ({error.strerror}); choose another with --out"
-                ) from error
+            check_free(path)
             raise InvalidRunFolder(
-                f"the folder {path} exists and is not empty; continue it with 'motley resume {path}' or choose another "
-                "with --out"
-            ) from None
+                f"{path} cannot be a run folder ({error.strerror}); choose another with --out"
+            ) from error
         return cls(path)
 
     @classmethod
@@ -83,7 +78,7 @@ class RunFolder:
         try:
             return tomllib.loads((self.path / CONFIG).read_text(encoding="utf-8"))
         except (ValueError, OSError) as error:
-            raise InvalidRunFolder(f"{self.path / CONFIG} is damaged ({error}); restore it from a copy") from error
+            raise InvalidRunFolder(f"{self.path / CONFIG} is damaged; restore it from a copy") from error
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Replace the configuration, when more rounds are asked for."""
@@ -106,12 +101,15 @@ class RunFolder:
         keep_rows(self.path / ROWS, last_round)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint."""
+        """Write a checkpoint, after the rows of its rounds have reached the disk."""
+        if self._rows is not None:
+            os.fsync(self._rows.fileno())
         write_checkpoint(self.path / CHECKPOINTS, checkpoint)
 
     def latest(self) -> Checkpoint | None:
-        """Return the newest whole checkpoint, or None."""
-        return read_checkpoint(self.path / CHECKPOINTS)
+        """Return the newest whole checkpoint whose rounds are all in the rows, or None."""
+        recorded = [row["round"] for row in self.rows() if row["kind"] == "round"]
+        return read_checkpoint(self.path / CHECKPOINTS, last_round=max(recorded, default=-1))
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file."""
@@ -128,6 +126,21 @@ class RunFolder:
             os.fsync(self._rows.fileno())
             self._rows.close()
             self._rows = None
+
+
+def check_free(path: Path) -> None:
+    """Refuse a path at which no new folder can be made.
+
+    Raises:
+        InvalidRunFolder: It is a file, or a folder that is not empty.
+    """
+    if path.is_dir() and any(path.iterdir()):
+        raise InvalidRunFolder(
+            f"the folder {path} exists and is not empty; continue it with 'motley resume {path}' or choose another "
+            "with --out"
+        )
+    if path.exists() and not path.is_dir():
+        raise InvalidRunFolder(f"{path} is a file and cannot be a run folder; choose another with --out")
 
 
 def fresh_path(parent: Path, name: str) -> Path:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from motley.errors import InvalidRunFolder
 from motley.record.folder import SUMMARY, RunFolder
+from motley.record.summary import summarise
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class RunRecord:
         path: Its folder.
         config: The resolved configuration.
         rows: All whole rows, as dictionaries.
-        summary: The figures of the run; empty while it has not ended.
+        summary: The figures of the run, so far if its status is "unfinished", and what it says of itself.
     """
 
     path: Path
@@ -73,6 +74,11 @@ class RunRecord:
         return pd.DataFrame(table)
 
     @property
+    def finished(self) -> bool:
+        """Tell whether all rounds have been played."""
+        return bool(self.summary["status"] == "finished")
+
+    @property
     def final(self) -> dict[str, Any]:
         """Return the metrics of the last round."""
         return dict(self.summary.get("last") or {})
@@ -85,7 +91,10 @@ def load_run(path: str | Path) -> RunRecord:
         InvalidRunFolder: It is no run folder, or damaged beyond an incomplete last line.
     """
     folder = RunFolder.open(Path(path))
-    return RunRecord(folder.path, folder.config(), folder.rows(), read_json(folder.path / SUMMARY))
+    rows, summary = folder.rows(), read_json(folder.path / SUMMARY)
+    if summary.get("status", "unfinished") == "unfinished":
+        summary = {"status": "unfinished", **summary, **summarise(rows)}
+    return RunRecord(folder.path, folder.config(), rows, summary)
 
 
 def read_json(path: Path) -> dict[str, Any]:

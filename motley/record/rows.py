@@ -65,10 +65,13 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """Return all whole rows of a file; what an interrupted run left behind them is passed over with a warning.
 
     Raises:
-        InvalidRunFolder: A damaged line stands before whole ones, so the file was not just cut off.
+        InvalidRunFolder: A damaged line stands before whole ones, so the file was not just cut off; or there is none.
     """
     rows: list[dict[str, Any]] = []
-    lines = path.read_bytes().split(b"\n")
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise InvalidRunFolder(f"{path} cannot be read ({error.strerror}); restore it from a copy") from error
     for number, line in enumerate(lines, start=1):
         if not line:
             continue

@@ -12,7 +12,6 @@ from safetensors import SafetensorError, safe_open
 from motley.functional.statistics import mean_sd
 from motley.record.folder import CHECKPOINTS
 from motley.record.load import RunRecord
-from motley.record.summary import summarise
 
 Floats = NDArray[np.float64]
 Runs = Mapping[int, RunRecord]  # by seed
@@ -22,15 +21,15 @@ LOCAL, GLOBAL = "test_local", "test_global"
 
 
 def with_summary(run: RunRecord) -> RunRecord:
-    """Return a run that has a summary: an unfinished one gets that of its rows so far."""
-    if run.summary:
+    """Return a run whose summary names its classes; one that was killed at once gets what its rows tell."""
+    if "class_names" in run.summary:
         return run
     scores = next((score for row in run.rows if row["kind"] == "client" for score in row["scores"].values()), None)
     names = list(run.config.get("data", {}).get("class_names", []))
     if scores is not None and not names:
         names = [str(label) for label in range(len(scores["count"]))]
     header = {"class_names": names, "chance": 1 / len(names) if names else None}
-    return replace(run, summary={"status": UNFINISHED, **summarise(run.rows), **header})
+    return replace(run, summary={**run.summary, **header})
 
 
 def status(run: RunRecord) -> str:

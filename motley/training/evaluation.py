@@ -70,6 +70,15 @@ def evaluate(
 
 def score_snapshot(template: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
     """Return the logits (B, C) that a received snapshot gives, in evaluation mode; the template is not changed."""
+    own = template.state_dict()
     with torch.inference_mode(), evaluation_mode(template):
-        logits: Tensor = functional_call(template, dict(weights), (x,))
+        held = {name: _laid_out(tensor, own.get(name, tensor)) for name, tensor in weights.items()}
+        logits: Tensor = functional_call(template, held, (x,))
     return logits
+
+
+def _laid_out(tensor: Tensor, like: Tensor) -> Tensor:
+    """Return a tensor in the memory layout of another: blobs do not keep it, and convolutions round by it."""
+    if tensor.shape != like.shape or tensor.stride() == like.stride():
+        return tensor
+    return torch.empty_like(like, dtype=tensor.dtype).copy_(tensor)

@@ -158,13 +158,13 @@ class _Epoch:
 def _descend(
     optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], terms: Terms, clip_norm: float | None
 ) -> None:
-    optimizer.zero_grad(set_to_none=True)
     first, *others = terms.values()
     total = sum(others, start=first)
     total.backward()  # type: ignore[no-untyped-call]
     if clip_norm is not None:
         nn.utils.clip_grad_norm_(parameters, clip_norm)
     optimizer.step()
+    optimizer.zero_grad(set_to_none=True)  # an idle client holds no gradients
 
 
 def _check_finite(sums: Terms) -> None:

@@ -137,9 +137,7 @@ def refuses(motley: Callable[..., Said], tmp_path: Path) -> Callable[..., str]:
 
 def snapshot(folder: Path) -> dict[str, bytes | None]:
     """Return the contents of all files below a folder."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")
-    }
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from case_inputs import (
     column,
     damaged_pictures,
     medical_arrays,
+    noisy,
     picture_table,
     put,
     save_arrays,
@@ -123,7 +124,7 @@ WORDS = [  # the command, and words of the answer
 ]
 
 
-@pytest.mark.parametrize(("command", "words"), [(command, words) for command, *words in WORDS], ids=lambda one: str(one))
+@pytest.mark.parametrize(("command", "words"), [(command, words) for command, *words in WORDS], ids=str)
 def test_a_mistake_is_answered_in_one_sentence(command, words, refuses):
     refuses(command, *words)
 
@@ -219,8 +220,6 @@ def test_labels_from_one_are_told_on_standard_error(motley, tmp_path):
 
 
 def test_class_names_with_brackets_and_colons_are_shown_as_they_are(motley, tmp_path):
-    from case_inputs import noisy
-
     for name in ("[bold]", "[-x]", "a :smile: b"):
         for copy in range(4):
             put(tmp_path / "odd" / name / f"{copy}.png", noisy(copy))
@@ -331,6 +330,17 @@ def test_an_installed_command_finds_a_factory_in_the_working_directory(factories
     script = Path(sys.executable).with_name("motley")
     if not script.exists():
         pytest.skip("the command is not installed beside this interpreter")
-    words = ["run", "local", "--clients", "4", "--data-limit", "400", "--rounds", "1", "--models", f"{factories}:scores"]
+    words = [
+        "run",
+        "local",
+        "--clients",
+        "4",
+        "--data-limit",
+        "400",
+        "--rounds",
+        "1",
+        "--models",
+        f"{factories}:scores",
+    ]
     done = subprocess.run([script, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done

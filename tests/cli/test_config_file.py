@@ -136,7 +136,9 @@ def test_another_encoding_is_named_with_the_byte(config, refuses):
 
 
 def test_the_resolved_configuration_is_shown_without_running(motley, tmp_path):
-    said = motley("run", "FED_TOPO", *SIZES, "--strength", "2", "--negatives", "all", "--class-names", "a, b", "--print-config")
+    said = motley(
+        "run", "FED_TOPO", *SIZES, "--strength", "2", "--negatives", "all", "--class-names", "a, b", "--print-config"
+    )
     assert (said.status, said.err, list(tmp_path.iterdir())) == (0, "", [])
     shown = tomllib.loads(said.out)
     assert list(shown) == ["method", *SECTIONS, "fedtopo"]

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import MISSING, fields
+from importlib.metadata import entry_points
 from typing import get_args, get_type_hints
 
 import pytest
@@ -35,8 +36,6 @@ def test_no_torch_is_imported_for_help_and_lists(words, tmp_path):
 
 
 def test_the_module_is_the_command(process):
-    from importlib.metadata import entry_points
-
     (script,) = entry_points(group="console_scripts", name="motley")
     assert script.value == "motley.cli.main:main"
     module = process("--help")

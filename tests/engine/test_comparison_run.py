@@ -40,9 +40,7 @@ def test_d2_all_methods_get_the_same_data_weights_batches_and_participants(compa
         ):
             assert len({repr(kind(own)) for own in rows}) == 1
             assert kind(rows[0])
-    orders = [
-        [row["train"]["order"] for row in made.runs["local"][seed].rows if row.get("train")] for seed in (0, 1)
-    ]
+    orders = [[row["train"]["order"] for row in made.runs["local"][seed].rows if row.get("train")] for seed in (0, 1)]
     assert set(orders[0]).isdisjoint(orders[1])
 
 

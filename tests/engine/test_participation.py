@@ -18,14 +18,14 @@ def test_d6_a_share_is_rounded_down_and_at_least_one_takes_part(clients, share, 
 
 @pytest.mark.parametrize("share", [0.0, -0.5, 1.01, 2.0])
 def test_d6_a_share_outside_of_its_range_is_refused(share):
-    with pytest.raises(InvalidConfig, match="run.participation is .*share above 0 and up to 1.0"):
+    with pytest.raises(InvalidConfig, match=r"run.participation is .*share above 0 and up to 1.0"):
         participant_number(share, 10)
 
 
 def test_d6_a_whole_number_is_a_number_of_clients():
     assert participant_number(1, 10) == 1
     assert participant_number(10, 10) == 10
-    with pytest.raises(InvalidConfig, match="run.participation is 11 clients, but there are 10"):
+    with pytest.raises(InvalidConfig, match=r"run.participation is 11 clients, but there are 10"):
         participant_number(11, 10)
 
 

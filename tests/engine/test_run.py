@@ -1,6 +1,8 @@
+# ruff: noqa: NPY002  (the global generators are what is watched here)
 import gc
 import json
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,9 @@ import torch
 import motley
 from motley.engine.runs import Watch
 from motley.errors import InvalidConfig, InvalidInput, InvalidRunFolder, RunFailed
+from motley.methods.fedtopo import FedTopo
+from motley.methods.fedtopo_wire import Relations
+from motley.methods.local import Local
 
 SPLIT = {"test_fraction": 0.4, "validation_fraction": 0.3}
 
@@ -176,8 +181,6 @@ def test_a_mistake_of_the_user_makes_no_folder(play, tmp_path, method, options, 
 
 
 def test_an_error_of_motley_in_a_clients_round_names_client_and_round(play, monkeypatch):
-    from motley.methods.local import Local
-
     def refuse(*_: object) -> None:
         raise InvalidInput("the counts are wrong")
 
@@ -187,8 +190,6 @@ def test_an_error_of_motley_in_a_clients_round_names_client_and_round(play, monk
 
 
 def test_an_exception_of_the_server_ends_the_run_as_a_failure(play, monkeypatch, tmp_path):
-    from motley.methods.fedtopo import FedTopo
-
     def broken(*_: object) -> None:
         raise ZeroDivisionError("nobody")
 
@@ -208,16 +209,15 @@ def test_a_round_in_which_nobody_is_left_ends_the_run(play, tmp_path):
             with torch.no_grad():
                 next(client.model.parameters()).fill_(float("nan"))
 
-    watch = Watch(began=lambda config, federation, path: held.update(clients=federation.clients), finished_round=finished)
+    watch = Watch(
+        began=lambda config, federation, path: held.update(clients=federation.clients), finished_round=finished
+    )
     with pytest.raises(RunFailed, match="no client finished round 1; client 0: the loss term 'cross_entropy'"):
         play(watch=watch)
     assert [row["round"] for row in round_rows(motley.load_run(tmp_path / "run-0"))] == [0, 1]
 
 
 def test_an_upload_that_breaks_its_schema_is_left_out_with_the_reason(play, monkeypatch):
-    from motley.methods.fedtopo import FedTopo
-    from motley.methods.fedtopo_wire import Relations
-
     sound = FedTopo.client_round
 
     def broken(self, client, received, round, draws):
@@ -249,3 +249,33 @@ def test_the_global_protocol_has_a_common_test_set(play, protocol):
     if protocol == "global":
         counts = {tuple(row["scores"]["test_global"]["count"]) for row in client_rows(record) if row["scores"]}
         assert len(counts) == 1
+
+
+def test_peers_learn_from_the_other_participants_of_the_round_and_never_from_themselves(play):
+    record = play("crad", participation=3, **SPLIT)
+    for row in round_rows(record)[1:]:
+        for client in row["participants"]:
+            own = next(r for r in client_rows(record) if (r["round"], r["client"]) == (row["round"], client))
+            others = [peer for peer in row["participants"] if peer != client]
+            assert own["method"]["teachers"]["peers"] == others
+    sizes = {row["traffic"]["up_scalars"] for row in client_rows(record) if row["active"]}
+    assert all(size % 2 == 0 for size in sizes)  # one snapshot to each of the two others
+
+
+def test_rounds_in_a_row_are_counted_over_a_resume(play, tiny, tmp_path):
+    held = {}
+
+    def finished(row) -> None:
+        if row.round == 1:
+            with torch.no_grad():
+                next(held["clients"][2].model.parameters()).fill_(float("nan"))
+        if row.round == 3:  # left out of rounds 2 and 3
+            shutil.copytree(tmp_path / "run-0", tmp_path / "broken")
+
+    watch = Watch(
+        began=lambda config, federation, path: held.update(clients=federation.clients), finished_round=finished
+    )
+    with pytest.raises(RunFailed, match="client 2 was left out of 3 rounds in a row, last of round 4"):
+        play("fedtopo", rounds=9, checkpoint_every=1, watch=watch)
+    with pytest.raises(RunFailed, match="client 2 was left out of 3 rounds in a row, last of round 4"):
+        motley.resume(tmp_path / "broken", data=tiny.dataset(), models=tiny.model)

@@ -1,8 +1,11 @@
 """Runs that must be equal: other wires, other exchanges, other orders, and methods whose extra part is switched off."""
 
+import shutil
+
 import pytest
 import torch
 
+import motley
 from motley.engine import runs
 from motley.engine.executor import LocalExecutor
 from motley.methods.registry import find_method, method_names
@@ -31,7 +34,9 @@ def assert_equal(tiny, one, other) -> None:
     assert scores(one) == scores(other)
 
 
-@pytest.mark.parametrize("more", [{}, {"participation": 0.5}, {"negatives": 1, "topology": "local", "local_s": "global"}])
+@pytest.mark.parametrize(
+    "more", [{}, {"participation": 0.5}, {"negatives": 1, "topology": "local", "local_s": "global"}]
+)
 def test_p13_the_sparse_wire_gives_the_bits_of_the_dense_one(play, tiny, more):
     # Names without "reported" are the model; what each client remembers of its reports is the same on both wires.
     usual = {"rounds": 5, "warmup_rounds": 1} | more
@@ -207,3 +212,22 @@ def test_the_codec_changes_nothing(play, tiny, method, more, monkeypatch):
     other = play(method, **usual)
     tiny.assert_same_tensors(tiny.weights(reference), tiny.weights(other))
     assert tiny.rows(reference) == tiny.rows(other)
+
+
+@pytest.mark.parametrize("method", [name for name in method_names() if name != "local"])
+def test_codec_and_resume_change_nothing_for_convolutions_on_colour(play, tiny, method, monkeypatch, tmp_path):
+    # Convolutions on several channels compute in another memory layout, which no message and no file keeps.
+    colour = tiny.dataset(channels=3)
+    usual = {"data": colour, "models": "small-bn,small-cnn", "rounds": 3, "checkpoint_every": 1, "keep_optimizer": True}
+    usual |= {"momentum": 0.9, "test_fraction": 0.4, "validation_fraction": 0.3}
+
+    def keep(row) -> None:
+        if row.round == 2:
+            shutil.copytree(tmp_path / "run-0", tmp_path / "broken")
+
+    reference = play(method, **usual, watch=runs.Watch(finished_round=keep))
+    resumed = motley.resume(tmp_path / "broken", data=colour)
+    monkeypatch.setattr(runs, "LocalExecutor", Coded)
+    for other in (resumed, play(method, **usual)):
+        tiny.assert_same_tensors(tiny.weights(reference), tiny.weights(other))
+        assert tiny.rows(reference) == tiny.rows(other)

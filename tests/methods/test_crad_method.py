@@ -60,9 +60,7 @@ def statistics(position: int) -> tuple[Tensor, Tensor]:
 
 
 def inbox() -> dict[int, Snapshot]:
-    return {
-        peer: Snapshot(dict(table(sheet.z[peer - 1]).state_dict()), *statistics(peer - 1)) for peer in (1, 2, 3, 4)
-    }
+    return {peer: Snapshot(dict(table(sheet.z[peer - 1]).state_dict()), *statistics(peer - 1)) for peer in (1, 2, 3, 4)}
 
 
 def told_target(client, *, loss_weight: float) -> Tensor:
@@ -95,7 +93,9 @@ def test_what_a_student_records_of_its_teachers(student, tiny):
     assert found["support"] == sheet.n
     backed = torch.tensor(sheet.n) >= 2
     for row, flags, values in zip(found["kept"], backed.tolist(), kept.mean(dim=1).tolist(), strict=True):
-        assert row == [pytest.approx(value, abs=1e-4) if flag else None for flag, value in zip(flags, values, strict=True)]
+        assert row == [
+            pytest.approx(value, abs=1e-4) if flag else None for flag, value in zip(flags, values, strict=True)
+        ]
     share = kept * float64(sheet.w)[:, None]
     share = (share / share.sum(dim=0)).mean(dim=1)
     torch.testing.assert_close(float64(found["weight"]), share, rtol=0, atol=1e-4)
@@ -120,7 +120,10 @@ def test_the_options_reach_the_equations(student, tiny):
     q = soft_targets(float64(sheet.z), 2.0)
     n = torch.tensor(sheet.n)
     made = class_weighted_target(
-        q, agreement(q, supported(n, 9)).kept, precision(n, torch.tensor(sheet.correct) / n.clamp(min=1)), unsupported="uniform"
+        q,
+        agreement(q, supported(n, 9)).kept,
+        precision(n, torch.tensor(sheet.correct) / n.clamp(min=1)),
+        unsupported="uniform",
     )
     labels = torch.eye(C, dtype=torch.float64)[torch.tensor(sheet.y)]
     gradient = 0.6 * (softmax(z, dim=1) - labels) + 0.4 * 2.0 * (softmax(z / 2.0, dim=1) - made.target)
@@ -190,7 +193,9 @@ def test_c3_two_supported_teachers_are_never_reduced_to_one_in_float32(tiny):
         template=lambda _: template,
     )
     counts, accuracies = torch.tensor([5, 5, 5], dtype=torch.int32), torch.tensor([0.5, 0.75, 1.0])
-    messages = {peer: Snapshot(dict(table(rows[peer - 1].tolist()).state_dict()), counts, accuracies) for peer in (1, 2)}
+    messages = {
+        peer: Snapshot(dict(table(rows[peer - 1].tolist()).state_dict()), counts, accuracies) for peer in (1, 2)
+    }
     Crad(CradOptions()).peer_round(client, messages, 1, tiny.draws)
     assert client.journal["teachers"]["kept"] == [[1.0] * C, [1.0] * C]
     assert client.journal["teachers"]["weight"] == [[0.5] * C, [0.5] * C]
@@ -204,10 +209,10 @@ def test_equal_statistics_and_no_filter_give_uniform_kd(student, tiny):
     Crad(CradOptions(min_support=0)).peer_round(
         one, {peer: Snapshot(held, counts, accuracies) for peer, held in weights.items()}, 1, tiny.draws
     )
-    UniformKD(UniformKDOptions()).peer_round(other, {peer: Model(held) for peer, held in weights.items()}, 1, tiny.draws)
-    torch.testing.assert_close(
-        one.model.backbone.module.rows, other.model.backbone.module.rows, rtol=0, atol=FLOAT32
+    UniformKD(UniformKDOptions()).peer_round(
+        other, {peer: Model(held) for peer, held in weights.items()}, 1, tiny.draws
     )
+    torch.testing.assert_close(one.model.backbone.module.rows, other.model.backbone.module.rows, rtol=0, atol=FLOAT32)
 
 
 def test_teachers_do_not_depend_on_the_order_of_their_arrival(student, tiny):
@@ -266,7 +271,9 @@ def test_c8_a_snapshot_does_not_change_while_its_sender_trains(networks, tiny, n
     for sender, snapshot in snapshots.items():
         for key, tensor in snapshot.tensors().items():
             assert torch.equal(tensor, before[sender][key]), key
-    moved = [key for key, tensor in client.model.state_dict().items() if not torch.equal(tensor, snapshots[0].weights[key])]
+    moved = [
+        key for key, tensor in client.model.state_dict().items() if not torch.equal(tensor, snapshots[0].weights[key])
+    ]
     assert moved
 
 
@@ -286,5 +293,5 @@ def test_g7_a_snapshot_that_is_not_finite_is_refused(networks):
     client = networks()
     with torch.no_grad():
         next(client.model.parameters()).fill_(float("nan"))
-    with pytest.raises(InvalidMessage, match="peer 0 sent Snapshot whose entry 'weights/.*' is not finite"):
+    with pytest.raises(InvalidMessage, match=r"peer 0 sent Snapshot whose entry 'weights/.*' is not finite"):
         Crad(CradOptions()).snapshot(client, 1).check("peer 0", C=C)

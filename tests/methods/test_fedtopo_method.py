@@ -67,9 +67,7 @@ def clients(tiny):
 def play(made, clients, draws, *, rounds: int = 1, only: tuple[int, ...] = (1, 2, 3)) -> TopologyState:
     state = made.start(clients[1].task, draws)
     for round in range(1, rounds + 1):
-        uploads = [
-            Upload(k, made.client_round(clients[k], made.broadcast(state, k), round, draws)) for k in only
-        ]
+        uploads = [Upload(k, made.client_round(clients[k], made.broadcast(state, k), round, draws)) for k in only]
         state = made.server_round(state, iter(uploads), round, draws)
     return state
 
@@ -91,7 +89,10 @@ def test_v2_a_client_uploads_the_relations_of_its_prototypes(clients, tiny, wire
         assert counts.tolist() == [sheet.N1, sheet.N2, sheet.N3][client_id - 1]
         sent.check("client", C=C)
     if wire == "sparse":
-        near(made.client_round(clients()[2], made.broadcast(state, 2), 1, tiny.draws).relations, sheet.SPARSE_UP_CLIENT2[0])
+        near(
+            made.client_round(clients()[2], made.broadcast(state, 2), 1, tiny.draws).relations,
+            sheet.SPARSE_UP_CLIENT2[0],
+        )
 
 
 @pytest.mark.parametrize(
@@ -235,18 +236,14 @@ def test_without_the_local_mask_the_sparse_wire_is_as_good_as_the_dense_one(clie
 def test_v6_retained_relations_without_reliability_are_silent(clients, tiny):
     made = method()
     state = after_round_one(made, clients(), tiny.draws)
-    state = replace(
-        state, relations=float64(sheet.RG2), guide=float64(sheet.RG2), reliability=float64(sheet.S2_ALL)
-    )
+    state = replace(state, relations=float64(sheet.RG2), guide=float64(sheet.RG2), reliability=float64(sheet.S2_ALL))
     rows_near(guidance_after(made, clients(), 2, tiny.draws, state), sheet.B2_ROUND3_Q3)
 
 
 def test_the_local_topology_is_kept_in_the_memory_of_the_client(clients, tiny):
     all_clients = clients()
     after_round_one(method(topology="local"), all_clients, tiny.draws)
-    torch.testing.assert_close(
-        all_clients[2].memory["relations"], float64(sheet.R_LOC2), rtol=0, atol=1e-9
-    )
+    torch.testing.assert_close(all_clients[2].memory["relations"], float64(sheet.R_LOC2), rtol=0, atol=1e-9)
 
 
 def test_before_any_round_there_is_no_guidance(clients, tiny):
@@ -419,7 +416,9 @@ def test_a_renaming_of_the_classes_renames_the_state(tiny, seed, number, order):
         )
         renamed = made.server_round(
             renamed,
-            iter([Upload(k, pack_relations(r[order][:, order], n[order], "dense")) for k, (r, n) in enumerate(uploads)]),
+            iter(
+                [Upload(k, pack_relations(r[order][:, order], n[order], "dense")) for k, (r, n) in enumerate(uploads)]
+            ),
             round,
             tiny.draws,
         )

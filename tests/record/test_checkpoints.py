@@ -106,7 +106,10 @@ def test_f5_a_damaged_checkpoint_is_passed_over_with_a_warning_that_names_it(fol
 def test_f5_without_a_whole_checkpoint_there_is_an_error(folder, name):
     for round in (2, 4):
         DAMAGES[name](folder / f"round-{round:06d}.safetensors")
-    with pytest.warns(MotleyWarning), pytest.raises(InvalidRunFolder, match="no checkpoint in .* is whole: round-000004"):
+    with (
+        pytest.warns(MotleyWarning),
+        pytest.raises(InvalidRunFolder, match=r"no checkpoint in .* is whole: round-000004"),
+    ):
         read_checkpoint(folder)
 
 

@@ -23,7 +23,7 @@ def test_a_row_comes_back_as_it_was_written(tmp_path):
 
 @pytest.mark.parametrize(
     "tail",
-    [CUT, bytes(40), bytes(41), CUT + bytes(7), CUT[:1], "{\"a\": \"ü".encode()[:-1], CUT + b"\n", bytes(3) + b"\n"],
+    [CUT, bytes(40), bytes(41), CUT + bytes(7), CUT[:1], '{"a": "ü'.encode()[:-1], CUT + b"\n", bytes(3) + b"\n"],
     ids=repr,
 )
 def test_f5_what_a_power_cut_leaves_is_passed_over_with_a_warning_and_stays(tmp_path, tail):

@@ -5,7 +5,7 @@ import pytest
 
 import motley
 from motley.record.load import RunRecord
-from motley.record.summary import TRAFFIC
+from motley.record.summary import TRAFFIC, summarise
 from motley.report.material import (
     class_accuracies,
     client_accuracies,
@@ -92,7 +92,8 @@ def test_the_topology_hides_the_diagonal_and_pairs_that_nobody_held(topology_pat
 
 
 def test_a_run_without_summary_gets_one_from_its_rows():
-    run = with_summary(made_run([client_row(1, 0, [1, 0], [1, 1]), round_row(1, local_accuracy=0.5)]))
+    rows = [client_row(1, 0, [1, 0], [1, 1]), round_row(1, local_accuracy=0.5)]
+    run = with_summary(made_run(rows, status="unfinished", **summarise(rows)))
     assert run.summary["status"] == "unfinished"
     assert run.final == {"round": 1, "local_accuracy": 0.5}
     assert run.summary["class_names"] == ["0", "1"]

@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from motley.data.shards import Normalization
 from motley.errors import MotleyWarning, NonFiniteLoss
+from motley.models.split import SplitModel
 from motley.training.local import Step, train_local
 from motley.training.optimizers import learning_rate, make_optimizer, recall_optimizer, remember_optimizer
 
@@ -139,7 +140,9 @@ def test_c7_the_optimizer_is_new_each_round_unless_it_is_kept(make, tiny):
         train_local(fresh, plain, tiny.draws, round=round)
         train_local(kept, plain, tiny.draws, round=round)
     assert not fresh.memory
-    assert any(not torch.equal(one, other) for one, other in zip(state(fresh).values(), state(kept).values(), strict=True))
+    assert any(
+        not torch.equal(one, other) for one, other in zip(state(fresh).values(), state(kept).values(), strict=True)
+    )
 
 
 def test_what_an_optimizer_remembers_is_not_changed_by_the_next_round_until_it_ends(make, tiny):
@@ -200,8 +203,6 @@ def test_a_module_of_which_only_scores_are_known_trains_without_features(tiny):
 
         def forward(self, x: Tensor) -> Tensor:
             return x.flatten(1) @ self.table
-
-    from motley.models.split import SplitModel
 
     model = SplitModel.from_module(Scores(), num_classes=3, scores_only=True)
     client, steps = tiny.client(torch.rand(6, 1, 4, 4), labels(6), model, num_classes=3), []
@@ -269,6 +270,12 @@ def test_a_loss_that_is_not_finite_is_named_by_its_term(make, tiny):
         train_local(client, lambda step: {**plain(step), "topology": step.logits.sum() * math.inf}, tiny.draws, round=1)
     assert found.value.term == "topology"
     assert "train" not in client.journal
+
+
+def test_e2_an_idle_client_holds_no_gradients(make, tiny):
+    client = make()
+    train_local(client, plain, tiny.draws, round=1)
+    assert all(p.grad is None for p in client.model.parameters())
 
 
 def test_observe_is_called_before_the_weights_change(make, tiny):
