@@ -35,7 +35,7 @@ def run(
 
     Args:
         method: Name of the method, as in 'motley list methods'.
-        data: A source such as "digits", or a data set in memory (`motley.data.in_memory`).
+        data: A source such as "digits", or a data set in memory (`motley.data.memory.from_arrays`).
         models: A pool such as "small4", or a callable (client id, input shape, number of classes) -> nn.Module.
         out: A folder that does not exist yet; by default one below "runs" with the date.
         config: A TOML file; what is given here wins.

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import torch
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -80,7 +81,7 @@ class RunProgress:
             f"{self._label}: {data.dataset_name}, {data.num_classes} classes, {data.partition.scheme}, folder {path}"
         )
         part = f"{participation_text(config, federation)} take part in a round"
-        self.say(f"  {len(data.shards)} clients ({models}); {part}; {federation.device}")
+        self.say(f"  {len(data.shards)} clients ({models}); {part}; {_where(federation)}")
         self._task = self._bar.add_task(self._label, total=self._total, accuracy="")
 
     def _round(self, row: RoundRow) -> None:
@@ -103,6 +104,15 @@ class RunProgress:
 
     def _warn(self, text: str) -> None:
         self.say(f"warning: {text}")
+
+
+def _where(federation: Federation) -> str:
+    number = torch.get_num_threads()
+    return (
+        f"{federation.device}, {number} thread{'s' if number > 1 else ''}"
+        if federation.device.type == "cpu"
+        else str(federation.device)
+    )
 
 
 def _accuracy(row: RoundRow) -> str:

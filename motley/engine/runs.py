@@ -22,6 +22,7 @@ from motley.engine.notices import told_warnings
 from motley.engine.rounds import Rounds
 from motley.engine.setup import Federation, build_federation
 from motley.engine.signals import StopSignal, StopSignals
+from motley.engine.threads import choose_threads, threads
 from motley.errors import Interrupted, InvalidConfig, InvalidRunFolder, MotleyError, RunFailed
 from motley.models.assign import ModelFactory
 from motley.record.folder import CLIENTS, CONFIG, LOG, PARTITION, ROWS, SUMMARY, RunFolder, check_free, fresh_path
@@ -74,7 +75,8 @@ def start_run(config: RunConfig, path: Path | None, material: Material, watch: W
         }
         with material.signals.writing():
             folder = make_folder(path, config.method, files)
-        return _play(config, federation, ready, folder, None, material, watch, told)
+        with threads(choose_threads(config.settings.run.threads, federation.clients)):
+            return _play(config, federation, ready, folder, None, material, watch, told)
 
 
 def make_folder(path: Path | None, name: str, files: dict[str, bytes]) -> RunFolder:
@@ -127,7 +129,8 @@ def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | No
         with material.signals.writing():
             folder.rewind(checkpoint.round if checkpoint else -1)
             folder.write_config(config.to_dict())
-        return _play(config, federation, _prepare(config, federation), folder, checkpoint, material, watch, told)
+        with threads(choose_threads(config.settings.run.threads, federation.clients)):
+            return _play(config, federation, _prepare(config, federation), folder, checkpoint, material, watch, told)
 
 
 def stored_config(folder: RunFolder) -> RunConfig:

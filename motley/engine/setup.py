@@ -12,6 +12,7 @@ from motley.draws import Draws
 from motley.engine.config import RunConfig
 from motley.engine.devices import find_device
 from motley.engine.participation import participant_number
+from motley.errors import InvalidConfig
 from motley.federation import Client, Task
 from motley.models.assign import ModelFactory, ModelPlan, check_models, initial_model, plan_models
 from motley.models.split import SplitModel
@@ -79,6 +80,8 @@ def build_federation(
     source = dataset if dataset is not None else load_dataset(settings.data)
     data = build_federated_data(source, settings.partition, settings.data, settings.run.seed)
     num_clients = len(data.shards)
+    if settings.train.augment != "none" and len(data.input_shape) != 3:
+        raise InvalidConfig(f"train.augment is '{settings.train.augment}', which is for pictures; signals take 'none'")
     number = participant_number(settings.run.participation, num_clients)
     plan = plan_models(
         settings.models,
