@@ -153,10 +153,8 @@ class RunOptions:
     ] = "auto"
     device: Annotated[str, Field(description="auto, cpu, cuda, cuda:N or mps")] = "auto"
     threads: Annotated[
-        int | Literal["auto"],
-        Field(
-            ge=1, description="threads of torch on the CPU; auto: 1 if all models are small, else torch's own number"
-        ),
+        Annotated[int, Field(ge=1)] | Literal["auto"],
+        Field(description="threads of torch on the CPU; auto: 1 if all models are small, else torch's own number"),
     ] = "auto"
     checkpoint_every: Annotated[
         int, Field(ge=0, description="rounds between checkpoints; 0: none, and a resume begins again")
