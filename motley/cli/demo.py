@@ -19,9 +19,9 @@ FedTopo: 20 clients, four architectures, Dirichlet(0.1), each tested on its own 
 with the same scale of the loss. CRAD: 10 clients, three architectures, Dirichlet(0.3), tested on a common test set;
 against training alone and against the plain mean of all peers. About a minute on two cores.
 """
-FEDTOPO = {"rounds": 40, "clients": 20, "partition": "dirichlet:0.1", "models": "small4", "batch_size": 32}
+FEDTOPO = {"rounds": 30, "clients": 20, "partition": "dirichlet:0.1", "models": "small4", "batch_size": 32}
 CRAD = {
-    "rounds": 20,
+    "rounds": 12,
     "clients": 10,
     "partition": "dirichlet:0.3",
     "protocol": "global",
