@@ -41,7 +41,7 @@ def _demo(values: dict[str, Any]) -> None:
     parent = values.get("out") or fresh_path(Path("runs"), "demo")
     with RunProgress() as progress:
         for name, (methods, options) in PARTS.items():
-            shared = {**options, "eval_every": 5, "partition_seed": "run", "checkpoint_every": 0}
+            shared = {**options, "eval_every": 5, "partition_seed": "run", "checkpoint_every": options["rounds"]}
             plan = plan_comparison(ConfigFile(), shared, {}, methods=methods, seeds=(0, 1))
             start_comparison(plan, parent / name, compare_watch(progress))
     for name in PARTS:

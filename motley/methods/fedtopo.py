@@ -31,9 +31,9 @@ from motley.functional.topology import (
     reliability,
     smooth,
     smooth_support,
-    topology_loss,
 )
 from motley.functional.topology_controls import constant_relations, pair_order, shuffled_relations
+from motley.functional.topology_guidance import topology_loss
 from motley.methods.contracts import ServerMethod, Upload
 from motley.methods.fedtopo_client import client_guidance, upload
 from motley.methods.fedtopo_options import FedTopoOptions

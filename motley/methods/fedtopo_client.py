@@ -11,6 +11,7 @@ from motley.errors import MotleyWarning
 from motley.federation import Client
 from motley.functional import topology, topology_controls
 from motley.functional.count_noise import draw_hidden_relations, fill_hidden_relations, laplace_noise, noisy_counts
+from motley.functional.topology_guidance import guidance
 from motley.methods.fedtopo_options import FedTopoOptions
 from motley.methods.fedtopo_wire import Relations, Topology, pack_relations, unpack_topology
 
@@ -26,7 +27,7 @@ def client_guidance(client: Client, received: Topology, options: FedTopoOptions)
         trust = {"ones": torch.ones_like(trust), "self": own, "global": trust}[options.local_s]
     if not options.use_s:
         trust = torch.ones_like(trust)
-    select = partial(topology.guidance, relations, trust, held, local_mask=options.local_mask)
+    select = partial(guidance, relations, trust, held, local_mask=options.local_mask)
     chosen = select(q=options.negatives)
     if options.relation_control == "margin":
         chosen = topology_controls.margin_guidance(held, options.margin)

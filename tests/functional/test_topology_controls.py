@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motley.errors import InvalidInput
-from motley.functional.topology import guidance
 from motley.functional.topology_controls import (
     constant_relations,
     margin_guidance,
@@ -13,6 +12,7 @@ from motley.functional.topology_controls import (
     positive_guidance,
     shuffled_relations,
 )
+from motley.functional.topology_guidance import guidance
 
 from .closeness import assert_near, float64
 

@@ -11,8 +11,6 @@ from motley.functional.topology import (
     aggregate,
     debias,
     effective_counts,
-    guidance,
-    modulate,
     observed,
     pair_mask,
     pair_weights,
@@ -21,8 +19,8 @@ from motley.functional.topology import (
     smooth,
     smooth_support,
     sum_relations,
-    topology_loss,
 )
+from motley.functional.topology_guidance import guidance, modulate, topology_loss
 
 from . import fedtopo_numbers as sheet
 from .closeness import assert_near, float64

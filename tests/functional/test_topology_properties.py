@@ -14,7 +14,6 @@ from motley.functional.topology import (
     add_relations,
     aggregate,
     debias,
-    guidance,
     observed,
     pair_mask,
     pair_weights,
@@ -22,8 +21,8 @@ from motley.functional.topology import (
     reliability,
     smooth,
     sum_relations,
-    topology_loss,
 )
+from motley.functional.topology_guidance import guidance, topology_loss
 
 from .closeness import assert_near, float64
 

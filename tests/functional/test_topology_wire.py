@@ -6,7 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motley.errors import InvalidInput
-from motley.functional.topology import guidance, pair_mask, relations
+from motley.functional.topology import (
+    pair_mask,
+    relations,
+)
+from motley.functional.topology_guidance import guidance
 from motley.functional.topology_wire import (
     check_relations,
     download_size,
