@@ -21,7 +21,7 @@ against training alone and against the plain mean of all peers. About a minute o
 """
 FEDTOPO = {"rounds": 30, "clients": 20, "partition": "dirichlet:0.1", "models": "small4", "batch_size": 32}
 CRAD = {
-    "rounds": 12,
+    "rounds": 24,
     "clients": 10,
     "partition": "dirichlet:0.3",
     "protocol": "global",

@@ -1,9 +1,14 @@
 """The command `motley`: it finds the command that was asked for, and turns errors into one sentence and a status."""
 
 import difflib
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from types import FrameType
 
 from cyclopts import App, CycloptsError
 
@@ -56,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(encoding="utf-8", errors="replace")
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        _run(words)
+        with _leaving_at_once():
+            _run(words)
     except MotleyError as error:
         return _complain(str(error), error.exit_status)
     except KeyboardInterrupt:
@@ -82,6 +88,30 @@ def _run(words: list[str]) -> None:
     except CycloptsError as error:
         command = app.parse_commands(words)[1][-1]
         raise InvalidConfig(import_module("motley.cli.mistakes").explain(error, command)) from None
+
+
+@contextmanager
+def _leaving_at_once() -> Iterator[None]:
+    """End the process at Ctrl-C or termination while nothing runs yet; a run listens in its own way.
+
+    An exception would not do: some of the modules that are imported meanwhile swallow it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    statuses = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+    def leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        _complain("interrupted; everything that was finished is kept", 0)
+        sys.stderr.flush()
+        os._exit(statuses[signal.Signals(number)])
+
+    before = {number: signal.signal(number, leave) for number in statuses}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _complain(text: str, status: int) -> int:

@@ -17,6 +17,7 @@ from case_inputs import (
     save_arrays,
     tiny_imagenet,
 )
+from run_folders import rounds_of, summary_of
 
 WORDS = [  # the command, and words of the answer
     ("runn fedtopo", "there is no command 'runn'", "'run'"),
@@ -306,7 +307,7 @@ def test_a_module_with_scores_only_runs_with_methods_that_need_no_features(facto
     assert said.status == 0, said
 
 
-def test_a_client_that_raises_ends_the_run_as_a_failure_and_keeps_its_rounds(factories, motley, tmp_path, conftest):
+def test_a_client_that_raises_ends_the_run_as_a_failure_and_keeps_its_rounds(factories, motley, tmp_path):
     out = tmp_path / "out"
     run = ["--clients", 4, "--data-limit", 400, "--rounds", 3, "--batch-size", 512, "--partition", "iid"]
     said = motley("run", "local", *run, "--models", f"{factories}:breaks", "--out", out)
@@ -319,11 +320,11 @@ def test_a_client_that_raises_ends_the_run_as_a_failure_and_keeps_its_rounds(fac
     log = (out / "log.txt").read_text(encoding="utf-8")
     assert "Traceback" in log
     assert "the sensor is unplugged" in log
-    assert conftest.rounds_of(out) == [0, 1]
-    assert conftest.summary_of(out)["status"] == "failed"
+    assert rounds_of(out) == [0, 1]
+    assert summary_of(out)["status"] == "failed"
     sys.modules[factories].ROUND_ONE = 10**6
     assert motley("resume", out).status == 0
-    assert conftest.rounds_of(out) == [0, 1, 2, 3]
+    assert rounds_of(out) == [0, 1, 2, 3]
 
 
 def test_an_installed_command_finds_a_factory_in_the_working_directory(factories, tmp_path):

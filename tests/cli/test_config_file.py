@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import pytest
 import tomli_w
+from run_folders import rounds_of, rows_of, tensors_of
 
 from motley.engine.config import SECTIONS
 
@@ -155,20 +156,20 @@ def test_shares_and_numbers_of_clients_are_told_apart(motley):
         assert (shown["run"]["participation"], type(shown["run"]["participation"])) == (value, type(value))
 
 
-def test_the_stored_configuration_repeats_the_run_and_flags_win_over_it(motley, tmp_path, conftest):
+def test_the_stored_configuration_repeats_the_run_and_flags_win_over_it(motley, tmp_path):
     first, second, third = tmp_path / "first", tmp_path / "second", tmp_path / "third"
     assert motley("run", "fedtopo", *SIZES, "--strength", "2", "--participation", "0.5", "--out", first).status == 0
     stored = tomllib.loads((first / "config.toml").read_text(encoding="utf-8"))
     assert list(stored) == ["method", *SECTIONS, "fedtopo"]
     assert motley("run", "--config", first / "config.toml", "--out", second).status == 0
-    assert conftest.rows_of(second) == conftest.rows_of(first)
+    assert rows_of(second) == rows_of(first)
     assert (second / "config.toml").read_bytes() == (first / "config.toml").read_bytes()
     assert (second / "partition.npz").read_bytes() == (first / "partition.npz").read_bytes()
-    assert conftest.tensors_of(second) == conftest.tensors_of(first)
+    assert tensors_of(second) == tensors_of(first)
     assert motley("run", "--config", first / "config.toml", "--seed", 1, "--rounds", 1, "--out", third).status == 0
     changed = tomllib.loads((third / "config.toml").read_text(encoding="utf-8"))
     assert changed == stored | {"run": stored["run"] | {"seed": 1, "rounds": 1}}
-    assert conftest.rounds_of(third) == [0, 1]
+    assert rounds_of(third) == [0, 1]
 
 
 def test_a_method_named_on_the_command_line_wins_over_the_file(motley, config):

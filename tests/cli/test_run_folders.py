@@ -5,6 +5,7 @@ import re
 
 import pytest
 from case_inputs import foreign_paths
+from run_folders import rows_of, summary_of, tensors_of
 
 from motley.engine import runs
 
@@ -12,7 +13,7 @@ SMALL = ["--clients", 4, "--data-limit", 300, "--rounds", 2, "--device", "cpu"]
 FILES = {"config.toml", "partition.npz", "rounds.jsonl", "summary.json", "clients.csv", "log.txt", "report.html"}
 
 
-def test_a_run_prints_its_result_and_leaves_the_files_of_the_design(process, tmp_path, conftest):
+def test_a_run_prints_its_result_and_leaves_the_files_of_the_design(process, tmp_path):
     said = process("run", "fedtopo", *SMALL, "--json", "--out", "runs/topo")
     assert said.status == 0, said
     summary = json.loads(said.out)
@@ -22,7 +23,7 @@ def test_a_run_prints_its_result_and_leaves_the_files_of_the_design(process, tmp
     assert re.search(r"round 2/2 local [\d.]+ %", said.err)
     assert {path.name for path in (tmp_path / "runs" / "topo").iterdir()} == FILES | {"checkpoints"}
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["topo"], "nothing is left beside it"
-    assert conftest.summary_of(tmp_path / "runs" / "topo")["last"] == summary["last"]
+    assert summary_of(tmp_path / "runs" / "topo")["last"] == summary["last"]
 
 
 def test_a_table_is_printed_and_the_report_is_named(motley, tmp_path):
@@ -127,25 +128,25 @@ def cut(motley, tmp_path):
 
 
 @pytest.mark.parametrize("tail", [b'{"round": 4, "accur', b"\0" * 40])
-def test_half_a_line_is_passed_over_with_a_warning_and_kept_as_it_is(tail, cut, motley, conftest):
+def test_half_a_line_is_passed_over_with_a_warning_and_kept_as_it_is(tail, cut, motley):
     rows = cut / "rounds.jsonl"
     rows.write_bytes(rows.read_bytes() + tail)
-    before, lines = rows.read_bytes(), len(conftest.rows_of(cut))
+    before, lines = rows.read_bytes(), len(rows_of(cut))
     said = motley("report", cut)
     assert said.status == 0
     assert re.fullmatch(rf"warning: .*rounds\.jsonl, line {lines + 1} is incomplete.*\n", said.err), said.err
     assert rows.read_bytes() == before
 
 
-def test_a_resume_passes_over_damaged_checkpoints_and_says_so(cut, motley, refuses, conftest):
-    whole = conftest.rows_of(cut), conftest.tensors_of(cut)
+def test_a_resume_passes_over_damaged_checkpoints_and_says_so(cut, motley, refuses):
+    whole = rows_of(cut), tensors_of(cut)
     newest, older = (cut / "checkpoints" / f"round-00000{number}.safetensors" for number in (3, 2))
     newest.write_bytes(newest.read_bytes()[:100])
     (cut / "checkpoints" / "round-000009.safetensors.part").write_bytes(b"\1" * 64)
     said = motley("resume", cut)
     assert said.status == 0, said
     assert re.search(r"warning: checkpoint .*round-000003 was passed over: its checksum is wrong\n", said.err)
-    assert (conftest.rows_of(cut), conftest.tensors_of(cut)) == whole
+    assert (rows_of(cut), tensors_of(cut)) == whole
     (cut / "summary.json").unlink()
     newest.write_bytes(b"")
     older.unlink()
@@ -176,14 +177,14 @@ def test_a_damaged_file_is_named_when_a_run_is_resumed(name, content, cut, refus
 # F6: names and locales
 
 
-def test_paths_of_any_language_in_any_locale(process, tmp_path, conftest):
+def test_paths_of_any_language_in_any_locale(process, tmp_path):
     folder = foreign_paths(tmp_path)
     out = tmp_path / "Läufe d'été" / "猫 1"
     words = ["--data", f"folder:{folder}", "--clients", 2, "--partition", "iid", "--rounds", 1, "--models", "small-cnn"]
     said = process("run", "local", *words, "--out", out, LC_ALL="C")
     assert said.status == 0, said
     assert "Läufe" in said.err
-    assert conftest.summary_of(out)["class_names"] == ["собака", "猫"]
+    assert summary_of(out)["class_names"] == ["собака", "猫"]
     assert "猫" in (out / "report.html").read_text(encoding="utf-8")
     resumed = process("resume", out, "--rounds", 2, LC_ALL="C")
     assert resumed.status == 0, resumed

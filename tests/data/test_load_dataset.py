@@ -47,7 +47,7 @@ def test_a_limit_holds_for_every_split(tmp_path):
         ("parquet", "did you mean 'parquet:PATH'"),
         ("digits:x", "is not one of digits, parquet:PATH, npz:PATH, folder:PATH"),
         ("cifar10", "is not one of digits, parquet:PATH, npz:PATH, folder:PATH"),
-        ("folder:no/such/place", "no/such/place does not exist; sources are digits, parquet:PATH"),
+        ("folder:no/such/place", "no/such/place does not exist; check the path behind folder:"),
         ("npz:no.npz", "no.npz does not exist"),
     ],
 )

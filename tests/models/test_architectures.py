@@ -140,7 +140,7 @@ def test_v14_equal_width_is_left_alone_and_another_is_pooled():
 
 
 def test_v14_of_1280_to_512_are_windows_of_three_of_which_neighbours_share_one():
-    pool = InputSpec((1280,), 2, 512).join(nn.Identity(), 1280).backbone
+    pool = InputSpec((1280,), 2, 512).join(nn.Identity(), 1280).pool
     weights = pool(torch.eye(1280)).T  # (512, 1280)
     assert ((weights > 0).sum(dim=1) == 3).all()
     assert weights[2].nonzero().flatten().tolist() == [5, 6, 7]
