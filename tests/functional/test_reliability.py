@@ -17,10 +17,9 @@ from motley.functional.reliability import (
     soft_targets,
     supported,
     teacher_weights,
-    uncertainty_target,
-    uncertainty_weights,
     uniform_target,
 )
+from motley.functional.uncertainty import uncertainty_target, uncertainty_weights
 
 from . import crad_numbers as sheet
 from .closeness import assert_near, float64

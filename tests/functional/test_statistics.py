@@ -1,5 +1,6 @@
 import math
 
+import partition_numbers
 import pytest
 import torch
 from hypothesis import given
@@ -14,7 +15,6 @@ from motley.functional.statistics import (
     paired_difference,
 )
 
-from . import fedtopo_numbers as sheet
 from .closeness import assert_near
 
 
@@ -99,6 +99,6 @@ def test_label_distance():
     assert_near(label_distance(torch.tensor([[2, 0], [1, 3], [0, 0]])), 0.375)
     assert label_distance(torch.tensor([[0, 0]])) is None
     assert label_distance(torch.tensor([[2, 4], [1, 2]])) < 1e-12
-    assert 0.4 < label_distance(torch.tensor(sheet.DIR_C10_TRAIN)) < 1
+    assert 0.4 < label_distance(torch.tensor(partition_numbers.DIR_C10_TRAIN)) < 1
     with pytest.raises(InvalidInput, match=r"\(K, C\)"):
         label_distance(torch.tensor([1, 2]))

@@ -1,5 +1,6 @@
 """The worked numbers V2-V8, V10 and V13 of FedTopo's sheet, and the cases C2, C5 and C6."""
 
+import partition_numbers
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -331,8 +332,8 @@ def test_c6_q_below_one_is_refused(q):
 
 
 def test_v13_weights_of_the_dirichlet_table():
-    counts = torch.tensor(sheet.DIR_C10_TRAIN)
-    assert counts.sum(dim=1).tolist() == sheet.DIR_C10_TRAIN_SIZES
+    counts = torch.tensor(partition_numbers.DIR_C10_TRAIN)
+    assert counts.sum(dim=1).tolist() == partition_numbers.DIR_C10_TRAIN_SIZES
     total = torch.stack([pair_weights(n) for n in counts]).sum(dim=0)
     assert_near(total.max(), sheet.DIR_C10_W_MAX)
     assert int(total.argmax()) == 3 * 10 + 3
@@ -343,7 +344,7 @@ def test_v13_weights_of_the_dirichlet_table():
 
 def test_v13_reliability_of_the_dirichlet_table():
     # F4: median 0.058 and maximum 0.564 off the diagonal, mean over clients of the held pairs' mean 0.141 (0.250).
-    counts = torch.tensor(sheet.DIR_C10_TRAIN)
+    counts = torch.tensor(partition_numbers.DIR_C10_TRAIN)
     total = torch.stack([pair_weights(n) for n in counts]).sum(dim=0)
     rows, columns = torch.triu_indices(10, 10, offset=1)
     found = reliability(total)[rows, columns]
