@@ -19,12 +19,12 @@ mode (`prototypes`). `fedtopo_options.py` lists every switch, `fedtopo_client.py
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 
 from motley.draws import Draws
 from motley.federation import Client, Task
 from motley.functional.topology import (
     PairSums,
-    add_relations,
     aggregate,
     debias,
     observed,
@@ -32,6 +32,7 @@ from motley.functional.topology import (
     smooth,
     smooth_support,
 )
+from motley.functional.topology_chunks import add_uploads, chunk_size
 from motley.functional.topology_controls import constant_relations, pair_order, shuffled_relations
 from motley.functional.topology_guidance import topology_loss
 from motley.methods.contracts import ServerMethod, Upload
@@ -44,7 +45,7 @@ from motley.methods.fedtopo_wire import (
     note_reported,
     pack_topology,
     start_state,
-    unpack_relations,
+    unpack_all,
 )
 from motley.methods.registry import register
 from motley.training.local import Step, Terms, train_local
@@ -93,10 +94,11 @@ class FedTopo(ServerMethod[TopologyState, Topology, Relations]):
         """Aggregate by reliability and smooth (Eqs. 4-8; Algorithm 1, lines 8-10)."""
         options = self.options
         sums = PairSums.zeros(len(state.relations))
-        for sent in uploads:  # a stream in ascending id, so that the floating sums do not depend on arrival
-            relations, counts = unpack_relations(sent.message)
-            sums = add_relations(sums, relations, counts, weighting=options.weighting)
-            state = note_reported(state, sent.client_id, counts)
+        stream = iter(uploads)  # in ascending id, so that the floating sums do not depend on arrival
+        while chunk := list(islice(stream, chunk_size(len(state.relations)))):
+            relations, counts = unpack_all([sent.message for sent in chunk])
+            sums = add_uploads(sums, relations, counts, weighting=options.weighting)
+            state = note_reported(state, [sent.client_id for sent in chunk], counts)
         seen = observed(sums)
         new = smooth(
             state.relations,

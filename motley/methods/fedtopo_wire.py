@@ -8,6 +8,7 @@ yet, or reports noisy counts, and without the local mask all pairs are read; it 
 classes, C (C - 1) numbers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -77,6 +78,16 @@ def unpack_relations(message: Relations) -> tuple[Tensor, Tensor]:
     return topology_wire.unpack_upload(message.relations, message.counts, wire), message.counts
 
 
+def unpack_all(messages: Sequence[Relations]) -> tuple[Tensor, Tensor]:
+    """Return the relations (K, C, C) and counts (K, C) of uploads that were checked on receipt."""
+    counts = torch.stack([message.counts for message in messages])
+    num_classes = counts.shape[1]
+    if all(message.relations.numel() == num_classes**2 for message in messages):
+        dense = torch.stack([message.relations for message in messages])
+        return dense.view(-1, num_classes, num_classes), counts
+    return torch.stack([unpack_relations(message)[0] for message in messages]), counts
+
+
 def pack_topology(state: TopologyState, client_id: int, wire: topology_wire.Wire) -> Topology:
     """Return the broadcast for one client."""
     reported = state.reported[client_id] if len(state.reported) else torch.zeros(len(state.guide), dtype=torch.bool)
@@ -97,10 +108,10 @@ def unpack_topology(message: Topology, reported: Tensor) -> tuple[Tensor, Tensor
     return topology_wire.unpack_download(message.values, reported, wire)
 
 
-def note_reported(state: TopologyState, client_id: int, counts: Tensor) -> TopologyState:
-    """Return the state in which a client's reported classes are known; nothing changes on the dense wire."""
+def note_reported(state: TopologyState, client_ids: Sequence[int], counts: Tensor) -> TopologyState:
+    """Return the state in which the reported classes of K clients, counts (K, C), are known; sparse wire only."""
     if not len(state.reported):
         return state
     reported = state.reported.clone()
-    reported[client_id] |= counts > 0
+    reported[list(client_ids)] |= counts > 0
     return replace(state, reported=reported)
