@@ -83,7 +83,7 @@ def test_fedtopo_sends_the_numbers_of_the_sheet(sizes):
     up = {wire: pack_relations(matrix, counts, wire) for wire in ("dense", "sparse")}
     assert (up["dense"].num_scalars, up["sparse"].num_scalars) == (dense_up, sparse_up)
     assert (up["dense"].num_bytes, up["sparse"].num_bytes) == (4 * dense_up, 4 * sparse_up)
-    known = note_reported(start_state(num_classes, 2), 1, counts)
+    known = note_reported(start_state(num_classes, 2), [1], counts[None])
     assert pack_topology(known, 1, "dense").num_scalars == dense_down
     assert pack_topology(known, 1, "sparse").num_scalars == sparse_down
     assert pack_topology(known, 0, "sparse").num_scalars == half_down  # that client has not reported yet
@@ -99,7 +99,7 @@ def test_fedtopo_counts_exactly_110_up_and_200_down_for_ten_classes():
 @pytest.mark.parametrize("num_held", [0, 1, 2, 4])
 def test_what_the_sparse_wire_carries_is_what_the_dense_wire_carries(num_held):
     _, counts = held(C, num_held)
-    state = note_reported(start_state(C, 1), 0, counts)
+    state = note_reported(start_state(C, 1), [0], counts[None])
     drawn = torch.rand(C, C, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     drawn = (drawn + drawn.T) / 2
     state = type(state)(drawn, drawn / 2, drawn, state.times, drawn, state.reported)
