@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError
 
 import motley
 from motley.cli.command import make_app
+from motley.engine.signals import STATUS
 from motley.errors import InvalidConfig, MotleyError
 
 HELP = """Federated learning in which every participant keeps its own architecture.
@@ -99,14 +100,13 @@ def _leaving_at_once() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    statuses = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
     def leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         _complain("interrupted; everything that was finished is kept", 0)
         sys.stderr.flush()
-        os._exit(statuses[signal.Signals(number)])
+        os._exit(STATUS[signal.Signals(number)])
 
-    before = {number: signal.signal(number, leave) for number in statuses}
+    before = {number: signal.signal(number, leave) for number in STATUS}
     try:
         yield
     finally:

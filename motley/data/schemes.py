@@ -6,15 +6,6 @@ from difflib import get_close_matches
 
 from motley.errors import InvalidPartition
 
-FORMS = {
-    "iid": "iid",
-    "dirichlet": "dirichlet:ALPHA",
-    "dirichlet-capped": "dirichlet-capped:ALPHA",
-    "pathological": "pathological:K",
-    "pathological-random": "pathological-random:K",
-    "column": "column:NAME",
-}
-
 ABOUT = {
     "iid": "equal shares, drawn without regard to classes",
     "dirichlet:ALPHA": "each class is given to the clients in shares from Dirichlet(ALPHA); smaller is more skewed",
@@ -23,6 +14,8 @@ ABOUT = {
     "pathological-random:K": "exactly K classes a client, drawn at random, every class at least once",
     "column:NAME": "natural clients: the distinct values of a column of the source, for example subject or user",
 }
+
+FORMS = {form.partition(":")[0]: form for form in ABOUT}
 
 
 @dataclass(frozen=True)

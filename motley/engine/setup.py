@@ -1,6 +1,5 @@
 """From a configuration to a federation that is ready for round 1."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -61,7 +60,6 @@ def build_federation(
     *,
     dataset: Dataset | None = None,
     factory: ModelFactory | None = None,
-    note: Callable[[str], None] = lambda _: None,
 ) -> Federation:
     """Load the data, partition them, build and try the models.
 
@@ -69,7 +67,6 @@ def build_federation(
         config: The resolved configuration.
         dataset: Data in memory instead of those that the configuration names.
         factory: Makes the models instead of the pool that the configuration names.
-        note: Called with what happens, for the log.
 
     Raises:
         InvalidData, InvalidPartition, InvalidModel, InvalidConfig: What the user asked for cannot be done.
@@ -103,7 +100,4 @@ def build_federation(
         )
         for client_id, shard in enumerate(data.shards)
     ]
-    note(f"{data.dataset_name}: {data.num_classes} classes, {num_clients} clients, device {device}")
-    for text in data.notes:
-        note(text)
     return Federation(task, clients, data, plan, device, number)
