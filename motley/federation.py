@@ -14,6 +14,19 @@ Value = float | int | str | None | Sequence["Value"] | Mapping[str, "Value"]
 
 
 @dataclass(frozen=True)
+class Proxy:
+    """Samples that everybody has and no client owns: taken out of the pool before it is partitioned.
+
+    Attributes:
+        x: Inputs as models see them, normalised, (P, channels, ...) float32, on the device.
+        y: Their labels, (P,) int64; for methods whose sheet gives them labels, and for nobody else.
+    """
+
+    x: Tensor
+    y: Tensor
+
+
+@dataclass(frozen=True)
 class Task:
     """What every participant knows before round 1.
 
@@ -23,12 +36,17 @@ class Task:
         num_clients: Number of clients N.
         template: A model of a client's architecture by client id, with weights that mean nothing: what the weights of
             a received snapshot are put into. Shared between clients and never changed.
+        auxiliary: A new model by the name of its architecture and its feature width (None: its own), always with the
+            same initial weights, those of the run's server (rule R7). What all clients have beside their own model.
+        proxy: The proxy set, if the run has one.
     """
 
     class_names: tuple[str, ...]
     input_shape: tuple[int, ...]
     num_clients: int
     template: Callable[[int], SplitModel]
+    auxiliary: Callable[[str, int | None], SplitModel]
+    proxy: Proxy | None = None
 
     @property
     def num_classes(self) -> int:

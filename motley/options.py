@@ -135,6 +135,10 @@ class EvalOptions:
         int, Field(ge=1, description="evaluate every so many rounds, and before round 1 and at the end")
     ] = 1
     batch_size: Annotated[int, Field(ge=1, description="samples in an evaluation batch")] = 512
+    state: Annotated[
+        Literal["server", "local"],
+        Field(description="what inference uses of a server: its state after the round, or what a client holds (R8)"),
+    ] = "server"
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -16,7 +16,7 @@ import motley
 from motley.data.dataset import DataReport, Dataset, Split
 from motley.data.shards import Normalization, Samples, Shard
 from motley.draws import Draws
-from motley.federation import Client, Task
+from motley.federation import Client, Proxy, Task
 from motley.models.split import SplitModel
 from motley.options import EvalOptions, TrainOptions
 from motley.record.checkpoints import read_checkpoint
@@ -96,6 +96,10 @@ def _assert_same_tensors(one: dict[str, Tensor], other: dict[str, Tensor]) -> No
         assert torch.equal(torch.nan_to_num(tensor), torch.nan_to_num(other[name])), name
 
 
+def _no_auxiliary(name: str, width: int | None = None) -> SplitModel:
+    raise AssertionError(f"this client was made without an auxiliary model, but {name} was asked for")
+
+
 def _client(
     x: Tensor,
     y: Sequence[int],
@@ -105,6 +109,8 @@ def _client(
     client_id: int = 0,
     validation: tuple[Tensor, Sequence[int]] | None = None,
     template: Callable[[int], Any] | None = None,
+    auxiliary: Callable[[str, int | None], SplitModel] = _no_auxiliary,
+    proxy: Proxy | None = None,
     normalization: Normalization = UNCHANGED,
     eval_batch_size: int = 512,
     **training: Any,
@@ -123,7 +129,7 @@ def _client(
     )
     names = tuple(str(one) for one in range(num_classes))
     split = model if isinstance(model, SplitModel) else SplitModel.from_module(model, num_classes=num_classes)
-    task = Task(names, tuple(x.shape[1:]), 4, template or (lambda _: split))
+    task = Task(names, tuple(x.shape[1:]), 4, template or (lambda _: split), auxiliary, proxy)
     return Client(client_id, task, split, shard, TrainOptions(**training), EvalOptions(batch_size=eval_batch_size))
 
 

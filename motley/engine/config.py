@@ -29,6 +29,7 @@ FLAGS = {
     ("models", "width"): "feature_width",
     ("eval", "every"): "eval_every",
     ("eval", "batch_size"): "eval_batch_size",
+    ("eval", "state"): "eval_state",
 }
 
 NEIGHBOURS = {  # what other systems call it (conventions, section 2.2): ours

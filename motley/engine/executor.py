@@ -19,7 +19,7 @@ from motley.federation import Client, Value
 from motley.messages import Message
 from motley.methods.contracts import PeerMethod, ServerMethod
 from motley.methods.registry import Method
-from motley.training.evaluation import Score, evaluate
+from motley.training.evaluation import Score, evaluate_all
 
 
 @dataclass(frozen=True)
@@ -139,18 +139,23 @@ class LocalExecutor:
         return client
 
     def _score(self, client: Client, view: Message | None) -> dict[str, Score]:
-        method = self._method
-        if isinstance(method, ServerMethod):
-            predict = lambda x: method.predict(client, view, x)  # noqa: E731
-        else:
-            predict = lambda x: method.predict(client, x)  # noqa: E731
+        method, held = self._method, view if client.evaluation.state == "server" else None
+
+        def predict(x: Tensor) -> dict[str, Tensor]:
+            if isinstance(method, ServerMethod):
+                return {"": method.predict(client, held, x), **method.other_predictions(client, held, x)}
+            return {"": method.predict(client, x), **method.other_predictions(client, x)}
+
         sets = {
             "test_local": client.shard.test,
             "validation": client.shard.validation,
             "test_global": self._common_test,
         }
-        return {
-            name: evaluate(
+        found: dict[str, Score] = {}
+        for name, samples in sets.items():
+            if samples is None or not len(samples):
+                continue
+            scores = evaluate_all(
                 client.model,
                 predict,
                 samples,
@@ -158,9 +163,8 @@ class LocalExecutor:
                 num_classes=client.num_classes,
                 batch_size=client.evaluation.batch_size,
             )
-            for name, samples in sets.items()
-            if samples is not None and len(samples)
-        }
+            found |= {f"{name}:{other}" if other else name: score for other, score in scores.items()}
+        return found
 
 
 def _upload(

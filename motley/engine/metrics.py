@@ -13,10 +13,13 @@ def round_metrics(scores: Mapping[int, Mapping[str, Score]]) -> dict[str, Any]:
     """Return the accuracies of a round over all evaluated clients, as fractions.
 
     For each set: the mean over clients that have data (the headline), the same over samples (`_pooled`), the deviation
-    over clients with divisor n (`_sd_clients`), the worst client (`_worst`) and how many clients have no data.
+    over clients with divisor n (`_sd_clients`), the worst client (`_worst`) and how many clients have no data. Further
+    predictors of a method have figures of their own, `local_accuracy:NAME` and so on.
     """
     metrics: dict[str, Any] = {}
-    for name, label in NAMES.items():
+    others = sorted({other for one in scores.values() for other in one if ":" in other})
+    labels = {other: f"{NAMES[other.partition(':')[0]]}:{other.partition(':')[2]}" for other in others}
+    for name, label in {**NAMES, **labels}.items():
         held = [one[name] for one in scores.values() if name in one]
         if not held:
             continue

@@ -10,10 +10,11 @@ from motley.data.sources import load_dataset
 from motley.draws import Draws
 from motley.engine.config import RunConfig
 from motley.engine.devices import find_device
+from motley.engine.needs import check_needs
 from motley.engine.participation import participant_number
 from motley.errors import InvalidConfig
 from motley.federation import Client, Task
-from motley.models.assign import ModelFactory, ModelPlan, check_models, initial_model, plan_models
+from motley.models.assign import ModelFactory, ModelPlan, auxiliary_model, check_models, initial_model, plan_models
 from motley.models.split import SplitModel
 from motley.training.layout import place
 
@@ -55,6 +56,17 @@ class Templates:
         return self._built[name]
 
 
+class Auxiliaries:
+    """Makes models that all clients have beside their own; see `Task.auxiliary`."""
+
+    def __init__(self, plan: ModelPlan, draws: Draws, device: torch.device) -> None:
+        self._plan, self._draws, self._device = plan, draws, device
+
+    def __call__(self, name: str, width: int | None = None) -> SplitModel:
+        """Return a new model of this architecture with the server's initial weights."""
+        return place(auxiliary_model(self._plan, name, width, self._draws), self._plan.input_shape, self._device)
+
+
 def build_federation(
     config: RunConfig,
     *,
@@ -88,7 +100,13 @@ def build_federation(
         factory=factory,
     )
     check_models(plan, draws, needs_features="features" in config.entry.needs, device=device)
-    task = Task(data.class_names, data.input_shape, num_clients, Templates(plan, draws, device))
+    task = Task(
+        data.class_names,
+        data.input_shape,
+        num_clients,
+        template=Templates(plan, draws, device),
+        auxiliary=Auxiliaries(plan, draws, device),
+    )
     clients = [
         Client(
             id=client_id,
@@ -100,4 +118,5 @@ def build_federation(
         )
         for client_id, shard in enumerate(data.shards)
     ]
+    check_needs(config.entry, clients, plan)
     return Federation(task, clients, data, plan, device, number)

@@ -52,10 +52,19 @@ class ServerMethod(ABC, Generic[State, Down, Up]):
     def server_round(self, state: State, uploads: Iterable[Upload[Up]], round: int, draws: Draws) -> State:
         """Return the state after a round; `uploads` is a stream in ascending client id and can be read once."""
 
-    def predict(self, client: Client, view: Down, x: Tensor) -> Tensor:
-        """Return scores (B, C) of normalised inputs; `view` is what `broadcast` would send now (rule R8)."""
+    def predict(self, client: Client, view: Down | None, x: Tensor) -> Tensor:
+        """Return scores (B, C) of normalised inputs.
+
+        `view` is what `broadcast` would send now (rule R8); None: with what the client itself holds after its round
+        (`eval.state = local`). The model may be a copy for inference with other names inside its backbone: use
+        `features`, `classify` and `model(x)`, and change nothing.
+        """
         scores: Tensor = client.model(x)
         return scores
+
+    def other_predictions(self, client: Client, view: Down | None, x: Tensor) -> Mapping[str, Tensor]:
+        """Return scores (B, C) of further predictors by name, recorded beside the headline of `predict`."""
+        return {}
 
 
 class PeerMethod(ABC, Generic[Sent]):
@@ -80,3 +89,7 @@ class PeerMethod(ABC, Generic[Sent]):
         """Return scores (B, C) of normalised inputs."""
         scores: Tensor = client.model(x)
         return scores
+
+    def other_predictions(self, client: Client, x: Tensor) -> Mapping[str, Tensor]:
+        """Return scores (B, C) of further predictors by name, recorded beside the headline of `predict`."""
+        return {}

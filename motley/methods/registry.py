@@ -20,7 +20,7 @@ BUILT_IN = {
     "crad": "motley.methods.crad",
     "uniform-kd": "motley.methods.uniform_kd",
 }
-Need = Literal["features", "equal-width", "equal-head", "proxy"]
+Need = Literal["features", "equal-width", "equal-head", "one-architecture", "proxy"]
 Method = ServerMethod[Any, Any, Any] | PeerMethod[Any]
 Kind = TypeVar("Kind", bound=type)
 

@@ -121,6 +121,22 @@ def initial_model(plan: ModelPlan, client_id: int, draws: Draws) -> SplitModel:
         return plan.build(client_id)
 
 
+def auxiliary_model(plan: ModelPlan, name: str, width: int | None, draws: Draws) -> SplitModel:
+    """Return a new model that all clients have beside their own, always with the same initial weights (rule R7).
+
+    Args:
+        plan: Gives input shape and number of classes.
+        name: Name of the architecture.
+        width: Its feature width; None: its own.
+        draws: Address of the weights; client -1, the server's.
+
+    Raises:
+        InvalidModel: There is no such architecture, or it does not fit the inputs.
+    """
+    with draws.scope("init"):
+        return find_architecture(name).build(InputSpec(plan.input_shape, plan.num_classes, width))
+
+
 def check_models(
     plan: ModelPlan, draws: Draws, *, needs_features: bool = True, device: torch.device | str = "cpu"
 ) -> None:

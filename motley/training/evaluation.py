@@ -13,6 +13,7 @@ from motley.training.inputs import Normalizer
 from motley.training.modes import evaluation_mode
 
 Predict = Callable[[Tensor], Tensor]
+PredictAll = Callable[[Tensor], Mapping[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -44,28 +45,50 @@ def evaluate(
     num_classes: int,
     batch_size: int,
 ) -> Score:
-    """Score a model on samples.
+    """Score one predictor on samples, of which there may be none; see `evaluate_all`."""
+    if not len(samples):
+        return Score((0,) * num_classes, (0,) * num_classes, None)
+    scores = evaluate_all(
+        model, lambda x: {"": predict(x)}, samples, normalization, num_classes=num_classes, batch_size=batch_size
+    )
+    return scores[""]
+
+
+def evaluate_all(
+    model: nn.Module,
+    predict: PredictAll,
+    samples: Samples,
+    normalization: Normalization,
+    *,
+    num_classes: int,
+    batch_size: int,
+) -> dict[str, Score]:
+    """Score several predictors of one model on samples, in one pass.
 
     Args:
         model: Put into evaluation mode for the time of the pass.
-        predict: Normalised inputs (B, ...) to scores (B, C); the largest wins, the lower class at a tie.
-        samples: What to score on.
+        predict: Normalised inputs (B, ...) to scores (B, C) by predictor; the largest wins, the lower class at a tie.
+        samples: What to score on; at least one.
         normalization: How stored samples become inputs.
         num_classes: C.
         batch_size: Samples in a batch; the result does not depend on it beyond rounding.
     """
-    correct = torch.zeros(num_classes, dtype=torch.int64)
-    count = torch.bincount(samples.y.cpu(), minlength=num_classes)
-    total = 0.0
+    count = tuple(torch.bincount(samples.y.cpu(), minlength=num_classes).tolist())
+    correct: dict[str, Tensor] = {}
+    total: dict[str, Tensor] = {}
     normalize = Normalizer.of(normalization, samples.x)
     with torch.inference_mode(), evaluation_mode(model):
         for start in range(0, len(samples), batch_size):
             y = samples.y[start : start + batch_size]
-            scores = predict(normalize(samples.x[start : start + batch_size])).float()
-            right = y[scores.argmax(dim=1) == y]
-            correct += torch.bincount(right.cpu(), minlength=num_classes)
-            total += nnf.cross_entropy(scores, y, reduction="sum").item()
-    return Score(tuple(correct.tolist()), tuple(count.tolist()), total / len(samples) if len(samples) else None)
+            for name, raw in predict(normalize(samples.x[start : start + batch_size])).items():
+                scores = raw.float()
+                right = torch.bincount(y[scores.argmax(dim=1) == y], minlength=num_classes)
+                loss = nnf.cross_entropy(scores, y, reduction="sum").double()
+                correct[name] = correct[name] + right if name in correct else right
+                total[name] = total[name] + loss if name in total else loss
+    return {
+        name: Score(tuple(right.tolist()), count, total[name].item() / len(samples)) for name, right in correct.items()
+    }
 
 
 def score_snapshot(template: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Passes over a client's own data that methods share: prototypes, and accuracy by class (rule R5)."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -7,10 +8,13 @@ from torch import Tensor
 
 from motley.federation import Client
 from motley.functional.prototypes import class_prototypes, class_sums
+from motley.models.split import SplitModel
 from motley.training.evaluation import Score, evaluate
 from motley.training.inputs import Normalizer
 from motley.training.local import Step
 from motley.training.modes import evaluation_mode
+
+Measure = Callable[[SplitModel, Tensor], Tensor]
 
 
 def local_prototypes(client: Client, *, feature: Literal["pooled", "raw"] = "pooled") -> Tensor:
@@ -24,16 +28,34 @@ def local_prototypes(client: Client, *, feature: Literal["pooled", "raw"] = "poo
 
     Source: FedTopo, Eq. 2.
     """
+    if feature == "raw":
+        return class_means(client, lambda model, x: model.raw_features(x))
+    return class_means(client, lambda model, x: model.features(x))
+
+
+def class_means(client: Client, measure: Measure) -> Tensor:
+    """Return the mean over every class of the training part of what is measured on its samples.
+
+    One pass after training, in evaluation mode, without gradient and augmentation, all samples.
+
+    Args:
+        client: Whose model and training part are used.
+        measure: Model and inputs (B, ...) to values (B, k), for example features or softmax outputs.
+
+    Returns:
+        Shape (C, k), float64, NaN where the class is absent.
+
+    Source: rule R5.
+    """
     shard, size = client.shard, client.evaluation.batch_size
-    extract = client.model.raw_features if feature == "raw" else client.model.features
     sums: Tensor | None = None
     normalize = Normalizer.of(shard.normalization, shard.train.x)
     with torch.inference_mode(), evaluation_mode(client.model):
         for start in range(0, len(shard.train), size):
-            x = normalize(shard.train.x[start : start + size])
-            part, _ = class_sums(extract(x), shard.train.y[start : start + size], client.num_classes)
+            values = measure(client.model, normalize(shard.train.x[start : start + size]))
+            part, _ = class_sums(values, shard.train.y[start : start + size], client.num_classes)
             sums = part if sums is None else sums + part
-    assert sums is not None, "a client without training samples has no prototypes"
+    assert sums is not None, "a client without training samples has no class means"
     return class_prototypes(sums, shard.counts)
 
 
