@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from motley.data.shards import Shard
+from motley.models.inference import InferenceCopies
 from motley.models.split import SplitModel
 from motley.options import EvalOptions, TrainOptions
 
@@ -39,6 +41,8 @@ class Task:
         auxiliary: A new model by the name of its architecture and its feature width (None: its own), always with the
             same initial weights, those of the run's server (rule R7). What all clients have beside their own model.
         proxy: The proxy set, if the run has one.
+        architecture: A name by client id: clients of one name have models that differ in their weights alone.
+        inference: Copies of models for evaluation, class means and teachers, by that name.
     """
 
     class_names: tuple[str, ...]
@@ -47,6 +51,8 @@ class Task:
     template: Callable[[int], SplitModel]
     auxiliary: Callable[[str, int | None], SplitModel]
     proxy: Proxy | None = None
+    architecture: Callable[[int], str] = str
+    inference: InferenceCopies = field(default_factory=InferenceCopies)
 
     @property
     def num_classes(self) -> int:
@@ -67,6 +73,7 @@ class Client:
         evaluation: The run's options of evaluation passes.
         memory: Named tensors that the method keeps on this client; part of every checkpoint.
         journal: What was measured on this client since the engine last asked; plain numbers.
+        train_dtype: In which dtype its convolutions and products compute while training; all else is float32.
     """
 
     id: int
@@ -77,8 +84,14 @@ class Client:
     evaluation: EvalOptions
     memory: dict[str, Tensor] = field(default_factory=dict)
     journal: dict[str, Value] = field(default_factory=dict)
+    train_dtype: torch.dtype = torch.float32
 
     @property
     def num_classes(self) -> int:
         """Return C."""
         return self.task.num_classes
+
+    @property
+    def for_inference(self) -> SplitModel:
+        """Return the model for inference: a copy with its present weights, good until a client like it asks."""
+        return self.task.inference.of(self.task.architecture(self.id), self.model)

@@ -6,7 +6,7 @@ order in which clients are worked off.
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -140,6 +140,7 @@ class LocalExecutor:
 
     def _score(self, client: Client, view: Message | None) -> dict[str, Score]:
         method, held = self._method, view if client.evaluation.state == "server" else None
+        client = replace(client, model=client.for_inference)
 
         def predict(x: Tensor) -> dict[str, Tensor]:
             if isinstance(method, ServerMethod):

@@ -15,6 +15,7 @@ from motley.engine.participation import participant_number
 from motley.errors import InvalidConfig
 from motley.federation import Client, Task
 from motley.models.assign import ModelFactory, ModelPlan, auxiliary_model, check_models, initial_model, plan_models
+from motley.models.inference import InferenceCopies
 from motley.models.split import SplitModel
 from motley.training.layout import place
 
@@ -49,7 +50,7 @@ class Templates:
 
     def __call__(self, client_id: int) -> SplitModel:
         """Return the template of a client's architecture; a factory may give every client another one."""
-        name = self._plan.architecture(client_id) if self._plan.factory is None else f"client {client_id}"
+        name = self._plan.kind(client_id)
         if name not in self._built:
             model = initial_model(self._plan, client_id, self._draws)
             self._built[name] = place(model, self._plan.input_shape, self._device)
@@ -106,6 +107,8 @@ def build_federation(
         num_clients,
         template=Templates(plan, draws, device),
         auxiliary=Auxiliaries(plan, draws, device),
+        architecture=plan.kind,
+        inference=InferenceCopies(),
     )
     clients = [
         Client(

@@ -9,10 +9,12 @@ from torch.nn.functional import cross_entropy
 from motley.draws import Draws
 from motley.federation import Client
 from motley.functional.distillation import distillation_loss
-from motley.training.evaluation import score_snapshot
+from motley.training.evaluation import teacher_logits
 from motley.training.local import Step, Terms, train_local
 
 Weights = Mapping[str, Tensor]
+AGGREGATED_AT_ONCE = 2_000_000  # logits of a chunk: the filters need some ten numbers of 8 bytes for each
+
 Aggregate = Callable[[Tensor], Tensor]
 
 
@@ -46,9 +48,13 @@ def distil(
         loss_weight: lambda, 0..1.
     """
 
+    size = client.evaluation.batch_size
+
     def teach(x: Tensor) -> Tensor:
-        logits = [score_snapshot(client.task.template(peer), held, x) for peer, held in teachers.items()]
-        return aggregate(torch.stack(logits))
+        said = [teacher_logits(client.task, peer, held, x, batch_size=size) for peer, held in teachers.items()]
+        logits = torch.stack(said)  # (M, n, C): one number a teacher, sample and class, whatever the models are
+        at_once = max(1, AGGREGATED_AT_ONCE // (logits.shape[0] * logits.shape[2]))
+        return torch.cat([aggregate(part) for part in torch.split(logits, at_once, dim=1)])
 
     def loss(step: Step) -> Terms:
         plain = cross_entropy(step.logits, step.y)

@@ -43,6 +43,10 @@ class ModelPlan:
         """Return the name of a client's architecture."""
         return self.names[client_id]
 
+    def kind(self, client_id: int) -> str:
+        """Return a name that two clients share only if their models differ in their weights alone."""
+        return self.names[client_id] if self.factory is None else f"client {client_id}"
+
     def build(self, client_id: int) -> SplitModel:
         """Return a new model for a client, its weights drawn from torch's global generator.
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from motley.data.shards import Normalization, Samples
+from motley.federation import Task
 from motley.training.inputs import Normalizer
 from motley.training.modes import evaluation_mode
 
@@ -89,6 +90,17 @@ def evaluate_all(
     return {
         name: Score(tuple(right.tolist()), count, total[name].item() / len(samples)) for name, right in correct.items()
     }
+
+
+def teacher_logits(task: Task, peer: int, weights: Mapping[str, Tensor], x: Tensor, *, batch_size: int) -> Tensor:
+    """Return the logits (n, C) of inputs (n, ...) that a peer's received weights give, in evaluation mode.
+
+    Raises:
+        InvalidMessage: The weights are not those of the peer's architecture.
+    """
+    model = task.inference.of_weights(task.architecture(peer), task.template(peer), weights)
+    with torch.inference_mode():
+        return torch.cat([model(batch) for batch in torch.split(x, batch_size)])
 
 
 def score_snapshot(template: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:

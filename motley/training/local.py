@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -36,6 +37,8 @@ class Step:
     logits: Tensor
     targets: Tensor | None
 
+
+TAUGHT_AT_ONCE = 16_000_000  # numbers in the inputs that `teach` is given at once: 64 MB, 5,200 pictures of 3 x 32 x 32
 
 Terms = Mapping[str, Tensor]
 Loss = Callable[[Step], Terms]
@@ -136,16 +139,18 @@ class _Epoch:
         return self.augmentation.apply(x, index) if self.augmentation else x
 
     def step(self, index: Tensor, targets: Tensor | None) -> Step:
-        x, model = self.inputs(index), self.client.model
-        features = model.features(x) if model.has_features else None
-        logits = model(x) if features is None else model.classify(features)
+        x, model, dtype = self.inputs(index), self.client.model, self.client.train_dtype
+        with torch.autocast(x.device.type, dtype) if dtype != torch.float32 else nullcontext():
+            features = model.features(x) if model.has_features else None
+            logits = model(x) if features is None else model.classify(features)
+        features = None if features is None else features.float()
         y = self.client.shard.train.y[index]
         return Step(x, y, index, features, logits.float(), None if targets is None else targets[index])
 
     def targets(self, order: Tensor, teach: Teach) -> Tensor:
         """Return the targets of all training samples, (n, C), by position in the training part."""
         targets: Tensor | None = None
-        for index in torch.split(order, self.client.evaluation.batch_size):
+        for index in torch.split(order, max(1, TAUGHT_AT_ONCE // self.client.shard.train.x[0].numel())):
             with torch.inference_mode():
                 said = teach(self.inputs(index))
             if targets is None:

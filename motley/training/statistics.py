@@ -50,9 +50,10 @@ def class_means(client: Client, measure: Measure) -> Tensor:
     shard, size = client.shard, client.evaluation.batch_size
     sums: Tensor | None = None
     normalize = Normalizer.of(shard.normalization, shard.train.x)
-    with torch.inference_mode(), evaluation_mode(client.model):
+    model = client.for_inference
+    with torch.inference_mode(), evaluation_mode(model):
         for start in range(0, len(shard.train), size):
-            values = measure(client.model, normalize(shard.train.x[start : start + size]))
+            values = measure(model, normalize(shard.train.x[start : start + size]))
             part, _ = class_sums(values, shard.train.y[start : start + size], client.num_classes)
             sums = part if sums is None else sums + part
     assert sums is not None, "a client without training samples has no class means"
@@ -61,9 +62,10 @@ def class_means(client: Client, measure: Measure) -> Tensor:
 
 def validation_score(client: Client) -> Score:
     """Return how the client's model does on its own validation part."""
+    model = client.for_inference
     return evaluate(
-        client.model,
-        client.model,
+        model,
+        model,
         client.shard.validation,
         client.shard.normalization,
         num_classes=client.num_classes,

@@ -213,8 +213,9 @@ def test_a_module_of_which_only_scores_are_known_trains_without_features(tiny):
 
 @pytest.mark.parametrize("augment", ["none", "crop-flip"])
 @pytest.mark.parametrize("chunk", [3, 512])
-def test_teach_sees_the_very_inputs_of_the_epoch(make, tiny, augment, chunk):
-    client = make(11, kind=0, batch_size=4, local_epochs=2, augment=augment, eval_batch_size=chunk)
+def test_teach_sees_the_very_inputs_of_the_epoch(make, tiny, augment, chunk, monkeypatch):
+    client = make(11, kind=0, batch_size=4, local_epochs=2, augment=augment)
+    monkeypatch.setattr("motley.training.local.TAUGHT_AT_ONCE", chunk * client.shard.train.x[0].numel())
     calls, steps = [], []
 
     def teach(x: Tensor) -> Tensor:
