@@ -160,6 +160,13 @@ class RunOptions:
         Annotated[int, Field(ge=1)] | Literal["auto"],
         Field(description="threads of torch on the CPU; auto: 1 if all models are small, else torch's own number"),
     ] = "auto"
+    precision: Annotated[
+        str,
+        Field(
+            description="fp32, bf16, training/inference such as fp32/bf16, NAME=... for each architecture, or auto: "
+            "what a short measurement finds fastest for each on this machine"
+        ),
+    ] = "fp32"
     checkpoint_every: Annotated[
         int, Field(ge=0, description="rounds between checkpoints; 0: none, and a resume begins again")
     ] = 10

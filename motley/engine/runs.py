@@ -67,6 +67,7 @@ def start_run(config: RunConfig, path: Path | None, material: Material, watch: W
         check_free(path)
     with material.signals.listen(), told_warnings(watch.warned) as told:
         federation = build_federation(config, dataset=material.dataset, factory=material.factory)
+        config = _with_run(config, precision=federation.precision)
         ready = _prepare(config, federation)
         files = {
             CONFIG: tomli_w.dumps(config.to_dict()).encode(),
@@ -116,8 +117,7 @@ def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | No
                 raise InvalidConfig(
                     f"{path} was begun with {config.settings.run.rounds} rounds; --rounds may only be larger"
                 )
-            run = replace(config.settings.run, rounds=rounds)
-            config = replace(config, settings=replace(config.settings, run=run))
+            config = _with_run(config, rounds=rounds)
         before = load_run(path)
         if before.finished and before.summary["rounds"] >= config.settings.run.rounds:
             raise InvalidRunFolder(
@@ -131,6 +131,11 @@ def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | No
             folder.write_config(config.to_dict())
         with threads(choose_threads(config.settings.run.threads, federation.clients)):
             return _play(config, federation, _prepare(config, federation), folder, checkpoint, material, watch, told)
+
+
+def _with_run(config: RunConfig, **changes: Any) -> RunConfig:
+    """Return a configuration with other options of the section `run`."""
+    return replace(config, settings=replace(config.settings, run=replace(config.settings.run, **changes)))
 
 
 def stored_config(folder: RunFolder) -> RunConfig:

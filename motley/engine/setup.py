@@ -1,6 +1,6 @@
 """From a configuration to a federation that is ready for round 1."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -12,6 +12,8 @@ from motley.engine.config import RunConfig
 from motley.engine.devices import find_device
 from motley.engine.needs import check_needs
 from motley.engine.participation import participant_number
+from motley.engine.precision import of_client, precision_text, resolve_precision
+from motley.engine.threads import choose_threads, threads
 from motley.errors import InvalidConfig
 from motley.federation import Client, Task
 from motley.models.assign import ModelFactory, ModelPlan, auxiliary_model, check_models, initial_model, plan_models
@@ -31,6 +33,7 @@ class Federation:
         plan: The architecture of every client.
         device: Where everything lives.
         participants_per_round: How many clients take part in a round.
+        precision: The resolved option: what `auto` has become.
     """
 
     task: Task
@@ -39,6 +42,7 @@ class Federation:
     plan: ModelPlan
     device: torch.device
     participants_per_round: int
+    precision: str
 
 
 class Templates:
@@ -108,7 +112,6 @@ def build_federation(
         template=Templates(plan, draws, device),
         auxiliary=Auxiliaries(plan, draws, device),
         architecture=plan.kind,
-        inference=InferenceCopies(),
     )
     clients = [
         Client(
@@ -122,4 +125,15 @@ def build_federation(
         for client_id, shard in enumerate(data.shards)
     ]
     check_needs(config.entry, clients, plan)
-    return Federation(task, clients, data, plan, device, number)
+    with threads(choose_threads(settings.run.threads, clients)):
+        chosen = resolve_precision(settings.run.precision, plan, clients)
+    task = replace(
+        task,
+        inference=InferenceCopies(
+            {plan.kind(client.id): of_client(chosen, plan, client.id).infer for client in clients}
+        ),
+    )
+    for client in clients:
+        client.task = task
+        client.train_dtype = of_client(chosen, plan, client.id).train
+    return Federation(task, clients, data, plan, device, number, precision_text(chosen))
