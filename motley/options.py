@@ -160,6 +160,10 @@ class RunOptions:
         Annotated[int, Field(ge=1)] | Literal["auto"],
         Field(description="threads of torch on the CPU; auto: 1 if all models are small, else torch's own number"),
     ] = "auto"
+    workers: Annotated[
+        Annotated[int, Field(ge=1)] | Literal["auto"],
+        Field(description="processes that own the clients; auto: one for every core if the run is long, else one"),
+    ] = "auto"
     precision: Annotated[
         str,
         Field(

@@ -6,7 +6,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import torch
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -19,6 +18,7 @@ from rich.progress import (
 )
 
 from motley.engine.config import RunConfig
+from motley.engine.crew import Crew
 from motley.engine.header import participation_text
 from motley.engine.runs import Watch
 from motley.engine.setup import Federation
@@ -48,6 +48,7 @@ class RunProgress:
         self._total = 0
         self._began = self._last = time.monotonic()
         self._first_round = 0
+        self._crew = Crew(1, 1)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -61,11 +62,24 @@ class RunProgress:
     def watch(self, label: str = "") -> Watch:
         """Return what the engine calls for the next run."""
         self._label = label
-        return Watch(began=self._start, finished_round=self._round, warned=self._warn)
+        return Watch(staffed=self._staff, began=self._start, finished_round=self._round, warned=self._warn)
 
     def say(self, text: str) -> None:
         """Write a line above the bar."""
         self.console.print(text, markup=False, highlight=False)
+
+    def _staff(self, crew: Crew) -> None:
+        self._crew = crew
+
+    def _where(self, federation: Federation) -> str:
+        threads = f"{self._crew.threads} thread{'s' if self._crew.threads > 1 else ''}"
+        crew = f"{self._crew.workers} workers of {threads}" if self._crew.workers > 1 else threads
+        numbers = "" if federation.precision == "fp32" else f", {federation.precision}"
+        return (
+            f"{federation.device}, {crew}{numbers}"
+            if federation.device.type == "cpu"
+            else f"{federation.device}{numbers}"
+        )
 
     def _start(self, config: RunConfig, federation: Federation, path: Path) -> None:
         if self._task is not None:
@@ -81,7 +95,7 @@ class RunProgress:
             f"{self._label}: {data.dataset_name}, {data.num_classes} classes, {data.partition.scheme}, folder {path}"
         )
         part = f"{participation_text(config, federation)} take part in a round"
-        self.say(f"  {len(data.shards)} clients ({models}); {part}; {_where(federation)}")
+        self.say(f"  {len(data.shards)} clients ({models}); {part}; {self._where(federation)}")
         self._task = self._bar.add_task(self._label, total=self._total, accuracy="")
 
     def _round(self, row: RoundRow) -> None:
@@ -104,15 +118,6 @@ class RunProgress:
 
     def _warn(self, text: str) -> None:
         self.say(f"warning: {text}")
-
-
-def _where(federation: Federation) -> str:
-    number = torch.get_num_threads()
-    return (
-        f"{federation.device}, {number} thread{'s' if number > 1 else ''}"
-        if federation.device.type == "cpu"
-        else str(federation.device)
-    )
 
 
 def _accuracy(row: RoundRow) -> str:

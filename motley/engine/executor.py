@@ -68,6 +68,9 @@ class Executor(Protocol):
     def finish_round(self) -> None:
         """Forget what would be needed to undo the round."""
 
+    def close(self) -> None:
+        """Give back what the executor holds beyond its clients."""
+
 
 class LocalExecutor:
     """All clients in this process.
@@ -130,6 +133,9 @@ class LocalExecutor:
 
     def finish_round(self) -> None:
         self._before.clear()
+
+    def close(self) -> None:
+        pass
 
     def _begin(self, client_id: int) -> Client:
         """Keep what the client had before the round, so that an interrupt can leave a whole round behind."""

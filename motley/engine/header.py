@@ -8,15 +8,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from motley.engine.config import RunConfig
+from motley.engine.crew import Crew
 from motley.engine.setup import Federation
 
 LIBRARIES = ("motley-fl", "torch", "numpy", "safetensors")
 
 
-def run_header(config: RunConfig, federation: Federation) -> dict[str, Any]:
+def run_header(config: RunConfig, federation: Federation, crew: Crew) -> dict[str, Any]:
     """Return the header of a run as plain values; it is known before round 1."""
     data, plan = federation.data, federation.plan
     counts = [shard.counts.tolist() for shard in data.shards]
@@ -48,7 +47,8 @@ def run_header(config: RunConfig, federation: Federation) -> dict[str, Any]:
             "system": platform.platform(),
             "processor": platform.processor() or platform.machine(),
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-            "threads": torch.get_num_threads(),
+            "workers": crew.workers,
+            "threads": crew.threads,
             "python": platform.python_version(),
             "libraries": {name: version(name) for name in LIBRARIES},
         },

@@ -5,6 +5,7 @@ import traceback
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,16 @@ import tomli_w
 from motley.data.dataset import Dataset
 from motley.draws import Draws
 from motley.engine.config import ConfigFile, RunConfig, parse_config, resolve
+from motley.engine.crew import Crew, choose_crew, client_costs
 from motley.engine.exchange import Exchange, make_exchange
-from motley.engine.executor import LocalExecutor
+from motley.engine.executor import Executor, LocalExecutor
 from motley.engine.header import run_header
 from motley.engine.notices import told_warnings
 from motley.engine.rounds import Rounds
 from motley.engine.setup import Federation, build_federation
 from motley.engine.signals import StopSignal, StopSignals
-from motley.engine.threads import choose_threads, threads
+from motley.engine.threads import threads
+from motley.engine.workers import hire
 from motley.errors import Interrupted, InvalidConfig, InvalidRunFolder, MotleyError, RunFailed
 from motley.models.assign import ModelFactory
 from motley.record.folder import CLIENTS, CONFIG, LOG, PARTITION, ROWS, SUMMARY, RunFolder, check_free, fresh_path
@@ -38,11 +41,13 @@ class Watch:
     """Whoever wants to see a run while it goes on.
 
     Attributes:
+        staffed: Called with the number of processes and threads, before `began`.
         began: Called with the federation and the folder before round 1.
         finished_round: Called with the row of every finished round.
         warned: Called with the text of every warning, once.
     """
 
+    staffed: Callable[[Crew], None] = lambda *_: None
     began: Callable[[RunConfig, Federation, Path], None] = lambda *_: None
     finished_round: Callable[[RoundRow], None] = lambda *_: None
     warned: Callable[[str], None] = lambda *_: None
@@ -68,7 +73,7 @@ def start_run(config: RunConfig, path: Path | None, material: Material, watch: W
     with material.signals.listen(), told_warnings(watch.warned) as told:
         federation = build_federation(config, dataset=material.dataset, factory=material.factory)
         config = _with_run(config, precision=federation.precision)
-        ready = _prepare(config, federation)
+        crew, ready = _prepare(config, federation, material)
         files = {
             CONFIG: tomli_w.dumps(config.to_dict()).encode(),
             PARTITION: _partition_bytes(federation),
@@ -76,8 +81,8 @@ def start_run(config: RunConfig, path: Path | None, material: Material, watch: W
         }
         with material.signals.writing():
             folder = make_folder(path, config.method, files)
-        with threads(choose_threads(config.settings.run.threads, federation.clients)):
-            return _play(config, federation, ready, folder, None, material, watch, told)
+        with threads(crew.threads), closing(ready[1]):
+            return _play(config, federation, crew, ready, folder, None, material, watch, told)
 
 
 def make_folder(path: Path | None, name: str, files: dict[str, bytes]) -> RunFolder:
@@ -129,8 +134,9 @@ def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | No
         with material.signals.writing():
             folder.rewind(checkpoint.round if checkpoint else -1)
             folder.write_config(config.to_dict())
-        with threads(choose_threads(config.settings.run.threads, federation.clients)):
-            return _play(config, federation, _prepare(config, federation), folder, checkpoint, material, watch, told)
+        crew, ready = _prepare(config, federation, material)
+        with threads(crew.threads), closing(ready[1]):
+            return _play(config, federation, crew, ready, folder, checkpoint, material, watch, told)
 
 
 def _with_run(config: RunConfig, **changes: Any) -> RunConfig:
@@ -149,7 +155,8 @@ def stored_config(folder: RunFolder) -> RunConfig:
 def _play(
     config: RunConfig,
     federation: Federation,
-    ready: tuple[Exchange, LocalExecutor],
+    crew: Crew,
+    ready: tuple[Exchange, Executor],
     folder: RunFolder,
     checkpoint: Any,
     material: Material,
@@ -177,37 +184,44 @@ def _play(
             folder.log(f"resumed after round {checkpoint.round}")
         for text in federation.data.notes:
             folder.log(text)
-        folder.write_json(SUMMARY, {"status": "unfinished", **run_header(config, federation), "warnings": told})
+        folder.write_json(SUMMARY, {"status": "unfinished", **run_header(config, federation, crew), "warnings": told})
+        watch.staffed(crew)
         watch.began(config, federation, folder.path)
         rounds.play()
     except StopSignal as stop:
         with signals.closing():
-            _leave(rounds, folder, config, federation, told, "interrupted")
+            _leave(rounds, folder, config, federation, crew, told, "interrupted")
         raise Interrupted(_farewell(rounds, folder.path), stop.exit_status) from None
     except Exception as error:
         with signals.closing():
             folder.log("".join(traceback.format_exception(error)).rstrip())
-            _leave(rounds, folder, config, federation, told, "failed")
+            _leave(rounds, folder, config, federation, crew, told, "failed")
         if isinstance(error, MotleyError) and not isinstance(error, RunFailed):
             raise
         what = str(error) if isinstance(error, RunFailed) else f"{type(error).__name__}: {error}"
         kept = f"{max(rounds.round, 0)} finished rounds are kept in {folder.path}, the traceback is in {LOG} there"
         raise RunFailed(f"{what}; {kept}") from error
     with signals.writing():
-        _leave(rounds, folder, config, federation, told, "finished")
+        _leave(rounds, folder, config, federation, crew, told, "finished")
     return load_run(folder.path)
 
 
-def _prepare(config: RunConfig, federation: Federation) -> tuple[Exchange, LocalExecutor]:
-    """Return what plays the rounds, before anything is written.
+def _prepare(config: RunConfig, federation: Federation, material: Material) -> tuple[Crew, tuple[Exchange, Executor]]:
+    """Return who plays the rounds, before anything is written.
 
     Raises:
-        InvalidConfig: The method cannot run with this exchange.
+        InvalidConfig: The method cannot run with this exchange, or there cannot be so many workers.
     """
     entry, run = config.entry, config.settings.run
     method = entry.method(config.options)
-    executor = LocalExecutor(federation.clients, method, _common_test(federation))
-    return make_exchange(run.exchange, entry, method, executor, federation.task, Draws(run.seed)), executor
+    costs = client_costs(federation.clients)
+    crew = choose_crew(run, federation.clients, costs, federation.participants_per_round)
+    executor: Executor
+    if crew.workers == 1:
+        executor = LocalExecutor(federation.clients, method, _common_test(federation))
+    else:
+        executor = hire(config, crew, costs, material.dataset, material.factory)
+    return crew, (make_exchange(run.exchange, entry, method, executor, federation.task, Draws(run.seed)), executor)
 
 
 def _farewell(rounds: Rounds, path: Path) -> str:
@@ -221,15 +235,24 @@ def _farewell(rounds: Rounds, path: Path) -> str:
 
 
 def _leave(
-    rounds: Rounds, folder: RunFolder, config: RunConfig, federation: Federation, told: list[str], status: str
+    rounds: Rounds,
+    folder: RunFolder,
+    config: RunConfig,
+    federation: Federation,
+    crew: Crew,
+    told: list[str],
+    status: str,
 ) -> None:
     """Write what is left to write: a checkpoint if the run can go on, the summary and the table of clients."""
     if status != "finished" and rounds.round >= 0 and rounds.checkpoint_every:
-        folder.save(rounds.checkpoint())
+        try:
+            folder.save(rounds.checkpoint())
+        except RunFailed as error:  # with a worker its clients are gone, too; older checkpoints are still there
+            folder.log(f"no checkpoint after round {rounds.round}: {error}")
     folder.close()
     rows = folder.rows()
     folder.write_json(
-        SUMMARY, {"status": status, **summarise(rows), **run_header(config, federation), "warnings": told}
+        SUMMARY, {"status": status, **summarise(rows), **run_header(config, federation, crew), "warnings": told}
     )
     client_table(rows).to_csv(folder.path / CLIENTS, index=False, lineterminator="\n", encoding="utf-8")
     for text in told:

@@ -134,9 +134,11 @@ def _machine_facts(runs: Sequence[RunRecord]) -> list[Fact]:
 def _machine(told: Mapping[str, Any]) -> str:
     machine = told["machine"]
     libraries = ", ".join(f"{name} {version}" for name, version in machine["libraries"].items())
+    workers = machine.get("workers", 1)
+    crew = f"{workers} workers of " if workers > 1 else ""
     return (
         f"{machine['system']}, {machine['processor']}, {plural(machine['cores'], 'core')}, "
-        f"{plural(machine['threads'], 'thread')}, device {told['device']}; Python {machine['python']}, {libraries}"
+        f"{crew}{plural(machine['threads'], 'thread')}, device {told['device']}; Python {machine['python']}, {libraries}"
     )
 
 

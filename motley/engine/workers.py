@@ -1,0 +1,187 @@
+"""The executor of several processes on one machine: each owns some of the clients, and only messages cross."""
+
+import pickle
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from multiprocessing import get_context
+from typing import Any
+
+from torch import Tensor
+
+from motley.data.dataset import Dataset
+from motley.draws import Draws
+from motley.engine.config import RunConfig
+from motley.engine.crew import Crew, share_clients
+from motley.engine.executor import Outcome
+from motley.engine.packing import Packed
+from motley.engine.worker import Duty, Reply, answer, begin
+from motley.errors import InvalidConfig, MotleyWarning, RunFailed
+from motley.messages import Message
+from motley.models.assign import ModelFactory
+from motley.training.evaluation import Score
+
+
+class WorkerExecutor:
+    """Clients in long-lived processes, one pool of one process each.
+
+    Args:
+        duties: What each worker is given.
+        costs: Expected work of every client; the costliest clients of a worker are begun first.
+    """
+
+    def __init__(self, duties: Sequence[Duty], costs: Mapping[int, float]) -> None:
+        self._costs = costs
+        self._begun: dict[int, Future[Reply]] = {}
+        self._home = {client: number for number, duty in enumerate(duties) for client in duty.client_ids}
+        context = get_context("spawn")
+        self._pools = [
+            ProcessPoolExecutor(max_workers=1, mp_context=context, initializer=begin, initargs=(duty,))
+            for duty in duties
+        ]
+
+    def start(self, draws: Draws) -> None:
+        self._ask_all("start", draws)
+
+    def train(self, received: Mapping[int, Message], round: int, draws: Draws) -> Iterator[Outcome]:
+        numbers = self._mail({client: [message] for client, message in received.items()})
+        work = {client: ("train", client, numbers[id(message)], round, draws) for client, message in received.items()}
+        return self._outcomes(work)
+
+    def snapshots(self, ids: Iterable[int], round: int) -> dict[int, Message]:
+        asked = {client: self._ask(client, "snapshot", client, round) for client in ids}
+        return {client: _value(future).to_message() for client, future in asked.items()}
+
+    def learn(self, inboxes: Mapping[int, Mapping[int, Message]], round: int, draws: Draws) -> Iterator[Outcome]:
+        numbers = self._mail({client: list(inbox.values()) for client, inbox in inboxes.items()})
+        work = {
+            client: ("learn", client, {peer: numbers[id(message)] for peer, message in inbox.items()}, round, draws)
+            for client, inbox in inboxes.items()
+        }
+        return self._outcomes(work)
+
+    def scores(self, views: Mapping[int, Message | None]) -> dict[int, dict[str, Score]]:
+        numbers = self._mail({client: [view] for client, view in views.items() if view is not None})
+        asked = {
+            client: self._ask(client, "scores", client, None if view is None else numbers[id(view)])
+            for client, view in views.items()
+        }
+        return {client: _value(future) for client, future in asked.items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        for future in self._begun.values():  # after an interrupt: what has not begun need not begin
+            future.cancel()
+        found: dict[str, Tensor] = {}
+        for packed in self._ask_all("tensors"):
+            found |= packed.to_tensors()
+        return found
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        owned: list[dict[str, Tensor]] = [{} for _ in self._pools]
+        for name, tensor in tensors.items():
+            kind, _, rest = name.partition("/")
+            if kind == "client":
+                owned[self._home[int(rest.partition("/")[0])]][name] = tensor
+        futures = [
+            pool.submit(answer, "restore", Packed.tensors(own)) for pool, own in zip(self._pools, owned, strict=True)
+        ]
+        for future in futures:
+            _value(future)
+
+    def finish_round(self) -> None:
+        self._ask_all("finish round")
+
+    def close(self) -> None:
+        for pool in self._pools:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _mail(self, wanted: Mapping[int, Sequence[Message]]) -> dict[int, int]:
+        """Send every worker the messages that its clients will read, each once; return their numbers by identity."""
+        numbers: dict[int, int] = {}
+        packed: dict[int, Packed] = {}
+        needed: list[set[int]] = [set() for _ in self._pools]
+        for client, messages in wanted.items():
+            for message in messages:
+                number = numbers.setdefault(id(message), len(numbers))
+                if number not in packed:
+                    packed[number] = Packed.message(message)
+                needed[self._home[client]].add(number)
+        futures = [
+            pool.submit(answer, "mail", {number: packed[number] for number in sorted(own)})
+            for pool, own in zip(self._pools, needed, strict=True)
+        ]
+        for future in futures:
+            _value(future)
+        return numbers
+
+    def _outcomes(self, work: Mapping[int, tuple[Any, ...]]) -> Iterator[Outcome]:
+        order = sorted(work, key=self._costliest_first)
+        self._begun = {client: self._ask(client, *work[client]) for client in order}
+        for client in work:
+            try:
+                outcome, packed = _value(self._begun[client])
+            except _WorkerLost as lost:
+                at_work = next(
+                    one for one in order if self._home[one] == self._home[client] and _lost(self._begun[one])
+                )
+                raise RunFailed(f"the worker process of client {at_work} {lost}") from lost
+            self._begun[client] = Future()  # lets go of the message
+            self._begun[client].set_result(Reply(None, ()))
+            yield replace(outcome, message=None if packed is None else packed.to_message())
+
+    def _costliest_first(self, client: int) -> tuple[float, int]:
+        return -self._costs[client], client
+
+    def _ask(self, client: int, name: str, *arguments: Any) -> "Future[Reply]":
+        return self._pools[self._home[client]].submit(answer, name, *arguments)
+
+    def _ask_all(self, name: str, *arguments: Any) -> list[Any]:
+        futures = [pool.submit(answer, name, *arguments) for pool in self._pools]
+        return [_value(future) for future in futures]
+
+
+class _WorkerLost(RunFailed):
+    """A worker process is gone."""
+
+
+def _lost(future: "Future[Reply]") -> bool:
+    return future.done() and isinstance(future.exception(), BrokenProcessPool)
+
+
+def _value(future: "Future[Reply]") -> Any:
+    """Wait for a reply, tell its warnings again, and return what it says.
+
+    Raises:
+        _WorkerLost: The worker died.
+    """
+    try:
+        reply = future.result()
+    except BrokenProcessPool as error:
+        raise _WorkerLost(
+            "ended without a word: stopped by the system for want of memory (fewer --workers need less), or it never "
+            "began, because the script that started the run has no 'if __name__ == \"__main__\":'"
+        ) from error
+    for text in reply.warnings:
+        warnings.warn(text, MotleyWarning, stacklevel=2)
+    return reply.value
+
+
+def hire(
+    config: RunConfig, crew: Crew, costs: Mapping[int, float], dataset: Dataset | None, factory: ModelFactory | None
+) -> WorkerExecutor:
+    """Return the executor of a crew of several workers; the processes start when they are first asked something.
+
+    Raises:
+        InvalidConfig: The models' factory cannot be sent to another process.
+    """
+    try:
+        pickle.dumps(factory)  # only to see whether it can be; it goes to processes that this one starts
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InvalidConfig(
+            f"run.workers is {crew.workers}, but the models' factory cannot be sent to another process ({error}); make "
+            "it a function of a module, or take --workers 1"
+        ) from error
+    shares = share_clients(costs, crew.workers)
+    return WorkerExecutor([Duty(config, own, crew.threads, dataset, factory) for own in shares], costs)

@@ -1,0 +1,179 @@
+"""Several processes: the same numbers, the same records, and nobody left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import motley
+from motley.engine.config import ConfigFile, resolve
+from motley.engine.crew import Crew, choose_crew, client_costs, share_clients, usable_cores
+from motley.engine.packing import SHARED_FROM, Packed
+from motley.engine.runs import Material, Watch, start_run
+from motley.engine.setup import build_federation
+from motley.errors import InvalidConfig, MotleyWarning, RunFailed
+from motley.messages import Message
+from motley.methods.crad import Snapshot
+from motley.options import RunOptions
+
+needs_two_cores = pytest.mark.skipif(usable_cores() < 2, reason="two workers need two cores")
+DIGITS = {"clients": 5, "rounds": 3, "partition": "dirichlet:0.5", "data_limit": 400, "checkpoint_every": 1}
+
+
+def play(path: Path, method: str, workers: int, **options: object):
+    return motley.run(method, out=path, workers=workers, threads=1, **(DIGITS | options))
+
+
+@needs_two_cores
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("fedtopo", {"participation": 0.6, "options": {"warmup_rounds": 1}}),
+        ("crad", {"protocol": "global"}),
+        ("fedtopo", {"exchange": "replicated", "clients": 3, "options": {"warmup_rounds": 1}}),
+    ],
+)
+def test_two_workers_give_the_bits_of_one_process(tiny, tmp_path, method, options):
+    method_options = options.pop("options", {})
+    one, two = (play(tmp_path / str(n), method, n, **options, **method_options) for n in (1, 2))
+    assert tiny.rows(one) == tiny.rows(two)
+    tiny.assert_same_tensors(tiny.weights(one), tiny.weights(two))
+    assert two.summary["machine"]["workers"] == 2
+
+
+@needs_two_cores
+def test_a_run_can_be_resumed_with_another_number_of_workers(tiny, tmp_path):
+    whole = play(tmp_path / "whole", "fedtopo", 1, rounds=4)
+    play(tmp_path / "part", "fedtopo", 2, rounds=2)
+    resumed = motley.resume(tmp_path / "part", rounds=4)
+    assert tiny.rows(resumed) == tiny.rows(whole)
+    tiny.assert_same_tensors(tiny.weights(resumed), tiny.weights(whole))
+
+
+@needs_two_cores
+def test_e4_workers_run_in_a_process_that_has_used_threads(tmp_path):
+    nn.Conv2d(3, 8, 3)(torch.randn(8, 3, 32, 32))
+    torch.randn(500, 500) @ torch.randn(500, 500)
+    assert play(tmp_path / "run", "local", 2, rounds=1).summary["status"] == "finished"
+
+
+@needs_two_cores
+def test_e4_a_killed_worker_is_noticed_and_its_client_is_named(tmp_path):
+    def kill(row) -> None:
+        if row.round == 1:
+            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+            ours = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            os.kill(ours[0], signal.SIGKILL)
+            held["at"] = time.monotonic()
+
+    held: dict[str, float] = {}
+    config = resolve("local", ConfigFile(), {**DIGITS, "workers": 2, "threads": 1}, {})
+    with pytest.raises(RunFailed, match=r"the worker process of client \d ended without a word"):
+        start_run(config, tmp_path / "run", Material(), Watch(finished_round=kill))
+    assert time.monotonic() - held["at"] < 10
+    assert motley.load_run(tmp_path / "run").summary["status"] == "failed"
+    assert motley.resume(tmp_path / "run").summary["status"] == "finished"
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_until(true, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while not true() and time.monotonic() < until:
+        time.sleep(0.05)
+    return bool(true())
+
+
+@needs_two_cores
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_e4_no_worker_outlives_its_run(tmp_path, number):
+    command = [sys.executable, "-m", "motley", "run", "local", "--clients", "4", "--rounds", "5000", "--workers", "2"]
+    process = subprocess.Popen([*command, "--threads", "1", "--out", str(tmp_path / "run")], stderr=subprocess.DEVNULL)
+    rows = tmp_path / "run" / "rounds.jsonl"
+    assert wait_until(lambda: rows.exists() and rows.stat().st_size > 5000, 60)
+    workers = children_of(process.pid)
+    assert len(workers) >= 2
+    process.send_signal(number)
+    assert process.wait(30) == (130 if number == signal.SIGINT else -number)
+    assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 10)
+    if number == signal.SIGINT:
+        assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+
+
+@needs_two_cores
+def test_a_warning_of_a_worker_is_told_once_and_kept(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MotleyWarning)
+        record = play(tmp_path / "run", "local", 2, batch_size=4, partition="dirichlet:0.02", data_limit=60)
+    single = [text for text in record.summary["warnings"] if "single training sample" in text]
+    assert len(single) == len(set(single))
+
+
+@needs_two_cores
+def test_a_factory_that_cannot_be_sent_is_refused(tiny, tmp_path):
+    with pytest.raises(InvalidConfig, match=r"run.workers is 2, but the models' factory cannot be sent"):
+        motley.run(
+            "local",
+            out=tmp_path / "run",
+            data=tiny.dataset(),
+            models=lambda *a: tiny.model(*a[:3]),
+            workers=2,
+            clients=4,
+        )
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def clients():
+    return build_federation(resolve("local", ConfigFile(), {"clients": 6}, {})).clients
+
+
+def test_e3_more_workers_than_cores_are_refused(clients, monkeypatch):
+    monkeypatch.setattr("motley.engine.crew.usable_cores", lambda: 2)
+    costs = client_costs(clients)
+    assert choose_crew(RunOptions(workers=2, threads=1), clients, costs, 6) == Crew(2, 1)
+    with pytest.raises(InvalidConfig, match=r"run.workers is 3 with 1 thread each, but this process may use 2 cores"):
+        choose_crew(RunOptions(workers=3), clients, costs, 6)
+    with pytest.raises(InvalidConfig, match=r"run.workers is 2 with 2 threads each"):
+        choose_crew(RunOptions(workers=2, threads=2), clients, costs, 6)
+
+
+def test_e3_omp_num_threads_is_obeyed(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert usable_cores() == 1
+
+
+def test_only_a_long_run_gets_workers_by_itself(clients, monkeypatch):
+    monkeypatch.setattr("motley.engine.crew.usable_cores", lambda: 2)
+    costs = client_costs(clients)
+    assert choose_crew(RunOptions(rounds=5), clients, costs, 6).workers == 1
+    assert choose_crew(RunOptions(rounds=100_000), clients, costs, 6) == Crew(2, 1)
+    assert choose_crew(RunOptions(rounds=100_000, threads=2), clients, costs, 6) == Crew(1, 2)
+
+
+def test_clients_are_shared_by_cost():
+    costs = {0: 8.0, 1: 1.0, 2: 1.0, 3: 7.0, 4: 1.0, 5: 0.0}
+    shares = share_clients(costs, 2)
+    assert sorted(client for own in shares for client in own) == [0, 1, 2, 3, 4, 5]
+    assert [sum(costs[client] for client in own) for own in shares] == [9.0, 9.0]
+
+
+@pytest.mark.parametrize("size", [2, SHARED_FROM])
+def test_a_packed_message_is_the_message(size):
+    sent = Snapshot({"a.b": torch.randn(size)}, torch.tensor([1, 2], dtype=torch.int32), torch.tensor([0.5, 1.0]))
+    packed = Packed.message(sent)
+    assert isinstance(packed.block, bytes) is (size == 2)
+    received: Message = packed.to_message()
+    assert type(received) is Snapshot
+    for name, tensor in sent.tensors().items():
+        assert torch.equal(received.tensors()[name], tensor)
