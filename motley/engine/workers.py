@@ -3,7 +3,7 @@
 import pickle
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from multiprocessing import get_context
@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from motley.data.dataset import Dataset
+from motley.data.wording import listed
 from motley.draws import Draws
 from motley.engine.config import RunConfig
 from motley.engine.crew import Crew, share_clients
@@ -52,7 +53,7 @@ class WorkerExecutor:
 
     def snapshots(self, ids: Iterable[int], round: int) -> dict[int, Message]:
         asked = {client: self._ask(client, "snapshot", client, round) for client in ids}
-        return {client: _value(future).to_message() for client, future in asked.items()}
+        return {client: self._value(self._home[client], future).to_message() for client, future in asked.items()}
 
     def learn(self, inboxes: Mapping[int, Mapping[int, Message]], round: int, draws: Draws) -> Iterator[Outcome]:
         numbers = self._mail({client: list(inbox.values()) for client, inbox in inboxes.items()})
@@ -68,7 +69,7 @@ class WorkerExecutor:
             client: self._ask(client, "scores", client, None if view is None else numbers[id(view)])
             for client, view in views.items()
         }
-        return {client: _value(future) for client, future in asked.items()}
+        return {client: self._value(self._home[client], future) for client, future in asked.items()}
 
     def tensors(self) -> dict[str, Tensor]:
         for future in self._begun.values():  # after an interrupt: what has not begun need not begin
@@ -84,11 +85,7 @@ class WorkerExecutor:
             kind, _, rest = name.partition("/")
             if kind == "client":
                 owned[self._home[int(rest.partition("/")[0])]][name] = tensor
-        futures = [
-            pool.submit(answer, "restore", Packed.tensors(own)) for pool, own in zip(self._pools, owned, strict=True)
-        ]
-        for future in futures:
-            _value(future)
+        self._ask_each("restore", [Packed.tensors(own) for own in owned])
 
     def finish_round(self) -> None:
         self._ask_all("finish round")
@@ -108,25 +105,18 @@ class WorkerExecutor:
                 if number not in packed:
                     packed[number] = Packed.message(message)
                 needed[self._home[client]].add(number)
-        futures = [
-            pool.submit(answer, "mail", {number: packed[number] for number in sorted(own)})
-            for pool, own in zip(self._pools, needed, strict=True)
-        ]
-        for future in futures:
-            _value(future)
+        self._ask_each("mail", [{number: packed[number] for number in sorted(own)} for own in needed])
         return numbers
 
     def _outcomes(self, work: Mapping[int, tuple[Any, ...]]) -> Iterator[Outcome]:
         order = sorted(work, key=self._costliest_first)
         self._begun = {client: self._ask(client, *work[client]) for client in order}
         for client in work:
-            try:
-                outcome, packed = _value(self._begun[client])
-            except _WorkerLost as lost:
-                at_work = next(
-                    one for one in order if self._home[one] == self._home[client] and _lost(self._begun[one])
-                )
-                raise RunFailed(f"the worker process of client {at_work} {lost}") from lost
+            wait([self._begun[client]])
+            if _lost(self._begun[client]):
+                at_work = next(one for one in order if _lost(self._begun[one]))
+                raise RunFailed(f"the worker process of client {at_work}, which was at work, {LOST}")
+            outcome, packed = self._value(self._home[client], self._begun[client])
             self._begun[client] = Future()  # lets go of the message
             self._begun[client].set_result(Reply(None, ()))
             yield replace(outcome, message=None if packed is None else packed.to_message())
@@ -135,37 +125,46 @@ class WorkerExecutor:
         return -self._costs[client], client
 
     def _ask(self, client: int, name: str, *arguments: Any) -> "Future[Reply]":
-        return self._pools[self._home[client]].submit(answer, name, *arguments)
+        return self._submit(self._home[client], name, *arguments)
 
     def _ask_all(self, name: str, *arguments: Any) -> list[Any]:
-        futures = [pool.submit(answer, name, *arguments) for pool in self._pools]
-        return [_value(future) for future in futures]
+        futures = [self._submit(worker, name, *arguments) for worker in range(len(self._pools))]
+        return [self._value(worker, future) for worker, future in enumerate(futures)]
+
+    def _ask_each(self, name: str, arguments: Sequence[Any]) -> None:
+        futures = [self._submit(worker, name, argument) for worker, argument in enumerate(arguments)]
+        for worker, future in enumerate(futures):
+            self._value(worker, future)
+
+    def _submit(self, worker: int, name: str, *arguments: Any) -> "Future[Reply]":
+        try:
+            return self._pools[worker].submit(answer, name, *arguments)
+        except BrokenProcessPool as error:
+            raise RunFailed(f"{self._owner(worker)} {LOST}") from error
+
+    def _value(self, worker: int, future: "Future[Reply]") -> Any:
+        """Wait for a reply, tell its warnings again, and return what it says."""
+        try:
+            reply = future.result()
+        except BrokenProcessPool as error:
+            raise RunFailed(f"{self._owner(worker)} {LOST}") from error
+        for text in reply.warnings:
+            warnings.warn(text, MotleyWarning, stacklevel=2)
+        return reply.value
+
+    def _owner(self, worker: int) -> str:
+        own = [str(client) for client, home in self._home.items() if home == worker]
+        return f"the worker process of {'client' if len(own) == 1 else 'clients'} {listed(own)}"
 
 
-class _WorkerLost(RunFailed):
-    """A worker process is gone."""
+LOST = (
+    "ended without a word: stopped by the system for want of memory (fewer --workers need less), or it never began, "
+    "because the script that started the run has no 'if __name__ == \"__main__\":'"
+)
 
 
 def _lost(future: "Future[Reply]") -> bool:
     return future.done() and isinstance(future.exception(), BrokenProcessPool)
-
-
-def _value(future: "Future[Reply]") -> Any:
-    """Wait for a reply, tell its warnings again, and return what it says.
-
-    Raises:
-        _WorkerLost: The worker died.
-    """
-    try:
-        reply = future.result()
-    except BrokenProcessPool as error:
-        raise _WorkerLost(
-            "ended without a word: stopped by the system for want of memory (fewer --workers need less), or it never "
-            "began, because the script that started the run has no 'if __name__ == \"__main__\":'"
-        ) from error
-    for text in reply.warnings:
-        warnings.warn(text, MotleyWarning, stacklevel=2)
-    return reply.value
 
 
 def hire(

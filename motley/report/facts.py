@@ -136,9 +136,10 @@ def _machine(told: Mapping[str, Any]) -> str:
     libraries = ", ".join(f"{name} {version}" for name, version in machine["libraries"].items())
     workers = machine.get("workers", 1)
     crew = f"{workers} workers of " if workers > 1 else ""
+    where = f"{crew}{plural(machine['threads'], 'thread')}, device {told['device']}"
     return (
         f"{machine['system']}, {machine['processor']}, {plural(machine['cores'], 'core')}, "
-        f"{crew}{plural(machine['threads'], 'thread')}, device {told['device']}; Python {machine['python']}, {libraries}"
+        f"{where}; Python {machine['python']}, {libraries}"
     )
 
 
