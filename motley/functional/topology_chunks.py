@@ -1,6 +1,5 @@
 """The sums of FedTopo's server over many uploads at once: the bits of `add_relations`, in a fraction of its time."""
 
-import torch
 from torch import Tensor
 
 from motley.errors import InvalidInput
@@ -57,12 +56,17 @@ def add_uploads(sums: PairSums, relations: Tensor, counts: Tensor, *, weighting:
     for start in range(0, num_classes, step):
         rows = slice(start, start + step)
         own, other = n[:, rows, None], n[:, None, :]
-        reliable = own * other / (own + other + EPSILON)
-        held = (own > 0) & (other > 0)
-        used = reliable if weighting == "reliability" else held.double()
-        parts = torch.where(held, used * relations[:, rows].double(), 0.0)
-        for total, amounts in ((weighted, parts), (support, reliable), (weight, used)):
+        reliable = own * other
+        reliable /= (own + other).add_(EPSILON)
+        used = reliable if weighting == "reliability" else (reliable > 0).double()
+        # A masked relation is NaN where its weight is 0, and nowhere else: that is checked on receipt.
+        parts = relations[:, rows].double().mul_(used).nan_to_num_(nan=0.0)
+        for total, amounts in ((weighted, parts), (support, reliable)):
             tile = total[rows]
             for amount in amounts.unbind():
                 tile += amount
-    return PairSums(weighted, weight, support)
+        if weighting == "uniform":
+            tile = weight[rows]
+            for amount in used.unbind():
+                tile += amount
+    return PairSums(weighted, support.clone() if weighting == "reliability" else weight, support)
