@@ -37,6 +37,7 @@ COMMANDS = {
     "report": "Write report.html of a run or a comparison, or print its table.",
     "partition": "Show which client gets which samples, without training.",
     "data": "Read a data source and report what is in it.",
+    "bench": "Measure how fast this machine trains, infers and aggregates.",
     "list": "List methods with what they send, models, sources and partitions.",
 }
 

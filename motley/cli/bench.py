@@ -1,0 +1,109 @@
+"""`motley bench`."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+
+from motley.cli.command import command, extra, make_app
+from motley.cli.output import print_table, warnings_to_stderr
+from motley.engine.bench import (
+    Overhead,
+    ServerStep,
+    Throughput,
+    Work,
+    bench_federation,
+    measure_overhead,
+    measure_server,
+    measure_throughput,
+)
+from motley.engine.threads import threads
+
+HELP = """Measure this machine: images per second by architecture and precision, what our loops
+need beyond bare PyTorch loops, and FedTopo's server step. Times are medians of processor
+time; half a minute for small4.
+
+    motley bench
+    motley bench --models fedtopo8 --batch-size 128 --samples 256 --threads 1
+    motley bench --models crad3 --json
+"""
+
+
+def _bench(values: dict[str, Any]) -> None:
+    given = {name: value for name, value in values.items() if name in Work.__dataclass_fields__}
+    work = Work(**given)
+    speeds, ratios = [], []
+    with warnings_to_stderr(), threads(values["threads"]):
+        federation = bench_federation(work)
+        for client in federation.clients:
+            name = federation.plan.architecture(client.id)
+            speeds.append(measure_throughput(client, name, work))
+            ratios.append(measure_overhead(client, name, work))
+        steps = [measure_server(10, 10_000, work.repeats), measure_server(1_000, 50, work.repeats)]
+    if values["json"]:
+        told = {
+            "throughput": [asdict(row) for row in speeds],
+            "overhead": [asdict(row) for row in ratios],
+            "server": [asdict(row) for row in steps],
+        }
+        print_table(json.dumps(told, indent=1))
+        return
+    print_table(_speeds(speeds))
+    print_table(_ratios(ratios))
+    print_table(_steps(steps))
+
+
+def _speeds(rows: list[Throughput]) -> Table:
+    columns = ("train fp32", "train bf16", "infer fp32", "infer bf16")
+    table = _table("images a second of processor time", "architecture", *columns)
+    for row in rows:
+        numbers = (row.train["fp32"], row.train["bf16"], row.infer["fp32"], row.infer["bf16"])
+        table.add_row(row.architecture, *(f"{number:,.0f}" for number in numbers))
+    return table
+
+
+def _ratios(rows: list[Overhead]) -> Table:
+    title = "our time by that of bare loops; fedtopo (exact and running prototypes) by local"
+    table = _table(title, "architecture", "local", "evaluate", "fedtopo", "running")
+    for row in rows:
+        ratios = (row.local, row.evaluate, row.fedtopo, row.running)
+        table.add_row(row.architecture, *(f"{ratio:.2f}" for ratio in ratios))
+    return table
+
+
+def _steps(rows: list[ServerStep]) -> Table:
+    table = _table("FedTopo's server step", "classes", "uploads", "seconds", "uploads a second", "bytes an upload")
+    for row in rows:
+        rate = row.uploads / row.seconds
+        table.add_row(
+            f"{row.classes:,}", f"{row.uploads:,}", f"{row.seconds:.3f}", f"{rate:,.0f}", f"{row.upload_bytes:,}"
+        )
+    return table
+
+
+def _table(title: str, first: str, *others: str) -> Table:
+    table = Table(first, box=None, pad_edge=False, title=title, title_justify="left", title_style="")
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+app = make_app("bench", HELP)
+app.default(
+    command(
+        _bench,
+        [
+            extra("models", str, "a pool, an architecture, or a list a,b,c  [default: small4]"),
+            extra("size", int, "height and width of the pictures  [default: 32]"),
+            extra("channels", int, "channels of the pictures  [default: 3]"),
+            extra("classes", int, "number of classes  [default: 10]"),
+            extra("samples", int, "training samples of a client  [default: 512]"),
+            extra("batch_size", int, "samples in a training batch  [default: 64]"),
+            extra("repeats", int, "passes of which the median is taken  [default: 5]"),
+            extra("threads", int, "threads of torch  [default: 1]", default=1),
+            extra("json", bool, "print the tables as JSON", default=False),
+        ],
+        HELP,
+    )
+)
