@@ -220,10 +220,10 @@ def _build(work: Work, clients: int) -> Federation:
         "partition": "iid",
         "test_fraction": 0.25,
     }
-    return build_federation(resolve("local", ConfigFile(), flags, {}), dataset=_pictures(work, clients))
+    return build_federation(resolve("local", ConfigFile(), flags, {}), dataset=pictures(work, clients))
 
 
-def _pictures(work: Work, clients: int) -> Dataset:
+def pictures(work: Work, clients: int) -> Dataset:
     """Return random pictures, as many of each class, of which a client trains on `samples`."""
     generator = DRAWS.generator("pictures")
     of_class = -(-work.samples * clients * 4 // 3 // work.classes)
