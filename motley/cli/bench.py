@@ -27,6 +27,7 @@ time; half a minute for small4.
     motley bench
     motley bench --models fedtopo8 --batch-size 128 --samples 256 --threads 1
     motley bench --models crad3 --json
+    motley bench --models fedtopo8 --device cuda
 """
 
 
@@ -101,6 +102,7 @@ app.default(
             extra("samples", int, "training samples of a client  [default: 512]"),
             extra("batch_size", int, "samples in a training batch  [default: 64]"),
             extra("repeats", int, "passes of which the median is taken  [default: 5]"),
+            extra("device", str, "cpu, cuda or mps  [default: cpu]"),
             extra("threads", int, "threads of torch  [default: 1]", default=1),
             extra("json", bool, "print the tables as JSON", default=False),
         ],
