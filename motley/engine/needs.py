@@ -24,11 +24,7 @@ def check_needs(entry: MethodEntry, clients: list[Client], plan: ModelPlan) -> N
         _check_alike(entry, clients, "heads of one shape", _head, remedy)
     if "one-architecture" in entry.needs:
         _check_alike(
-            entry,
-            clients,
-            "one architecture",
-            lambda client: plan.architecture(client.id),
-            "take --models NAME with one",
+            entry, clients, "one architecture", lambda client: _architecture(client, plan), "take one --models NAME"
         )
 
 
@@ -39,8 +35,16 @@ def _width(client: Client) -> Hashable:
 def _head(client: Client) -> Hashable:
     head = client.model.head
     if not isinstance(head, nn.Linear):
-        return type(head).__name__
+        return f"{type(head).__name__} of client {client.id}"  # what another kind of head computes cannot be compared
     return f"Linear({head.in_features}, {head.out_features}{'' if head.bias is not None else ', bias=False'})"
+
+
+def _architecture(client: Client, plan: ModelPlan) -> Hashable:
+    """Return the name of an architecture; of a factory's module the tensors, since it has no name of its own."""
+    if plan.factory is None:
+        return plan.architecture(client.id)
+    shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in client.model.state_dict().items())
+    return f"{client.model.class_name} ({shapes})"
 
 
 def _check_alike(
