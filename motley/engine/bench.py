@@ -5,12 +5,14 @@ process's processor time, so that other work on the machine disturbs it little; 
 has finished. The pictures are random: speed does not look at them.
 """
 
+import copy
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from motley.data.dataset import DataReport, Dataset, Split
@@ -59,7 +61,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Images per second of one architecture by precision, our loops."""
+    """Images per second of one architecture: "plain" is a bare loop, float32, contiguous, nothing folded; else ours."""
 
     architecture: str
     train: dict[str, float]
@@ -99,9 +101,11 @@ def bench_federation(work: Work) -> Federation:
 
 
 def measure_throughput(client: Client, name: str, work: Work) -> Throughput:
-    """Return images per second of `local` training and of inference copies in float32 and bfloat16."""
+    """Return images per second of `local` training and of inference copies in both precisions, and of bare loops."""
     count, own = len(client.shard.train), client.task
-    train, infer = {}, {}
+    plain = replace(client, model=copy.deepcopy(client.model).to(memory_format=torch.contiguous_format))
+    bare = medians(work.repeats, bare_training(plain), bare_evaluation(plain, lambda: plain.model))
+    train, infer = {"plain": count / bare[0]}, {"plain": count / bare[1]}
     for word, dtype in DTYPES.items():
         client.train_dtype = dtype
         client.task = replace(own, inference=InferenceCopies({own.architecture(client.id): dtype}))
@@ -119,7 +123,7 @@ def measure_overhead(client: Client, name: str, work: Work) -> Overhead:
         our_round(client, "local"),
         our_round(client, "fedtopo"),
         our_round(client, "fedtopo", prototypes="running"),
-        bare_evaluation(client),
+        bare_evaluation(client, lambda: client.for_inference),
         our_evaluation(client),
     )
     return Overhead(name, local / bare, exact / local, running / local, ours_eval / bare_eval)
@@ -177,12 +181,12 @@ def bare_training(client: Client) -> Callable[[int], None]:
     return run
 
 
-def bare_evaluation(client: Client) -> Callable[[int], None]:
-    """Return forward passes of a folded model over the training part, with the number of right answers."""
+def bare_evaluation(client: Client, get_model: Callable[[], nn.Module]) -> Callable[[int], None]:
+    """Return forward passes of a model over the training part, with the number of right answers."""
     x, y, size = client.shard.train.x, client.shard.train.y, client.evaluation.batch_size
 
     def run(_: int) -> None:
-        model = client.for_inference.eval()
+        model = get_model().eval()
         right = 0
         with torch.inference_mode():
             for start in range(0, len(y), size):

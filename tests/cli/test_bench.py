@@ -25,7 +25,7 @@ def test_a_client_is_measured_in_both_precisions_and_left_as_it_was(federation):
     client = federation.clients[2]
     task, dtype = client.task, client.train_dtype
     row = measure_throughput(client, "small-bn", SMALL)
-    assert set(row.train) == set(row.infer) == {"fp32", "bf16"}
+    assert set(row.train) == set(row.infer) == {"plain", "fp32", "bf16"}
     assert all(speed > 0 for speed in (*row.train.values(), *row.infer.values()))
     assert client.task is task
     assert client.train_dtype is dtype
