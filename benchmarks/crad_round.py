@@ -19,7 +19,7 @@ from motley.engine.config import ConfigFile, resolve
 from motley.engine.executor import LocalExecutor
 from motley.engine.setup import Federation, build_federation
 
-CLIENTS, SAMPLES, REPEATS = 10, 64, 5
+CLIENTS, SAMPLES, REPEATS = 10, 48, 3
 
 
 def bare(federation: Federation) -> None:

@@ -144,7 +144,8 @@ class Message:
         found = []
         for name, tensor in self.tensors().items():
             rule = rules[name.partition(self.SEPARATOR)[0]]
-            if rule.counted and (tensor.is_floating_point() or not rule.named):
+            number = tensor.is_floating_point() or tensor.dtype == torch.int8  # int8: quantised weights
+            if rule.counted and (number or not rule.named):
                 found.append(tensor)
         return found
 

@@ -42,6 +42,14 @@ class DataOptions:
         int | None,
         Field(ge=1, description="use at most this many samples of each split, drawn by class in equal shares"),
     ] = None
+    proxy: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="samples taken out of the pool before the partition, for methods that learn on common data; "
+            "default: 500 where the method needs them, else none",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -17,6 +17,7 @@ from motley.data.dataset import DataReport, Dataset, Split
 from motley.data.shards import Normalization, Samples, Shard
 from motley.draws import Draws
 from motley.federation import Client, Proxy, Task
+from motley.methods.registry import find_method
 from motley.models.split import SplitModel
 from motley.options import EvalOptions, TrainOptions
 from motley.record.checkpoints import read_checkpoint
@@ -28,6 +29,7 @@ settings.register_profile("shared", deadline=None)  # shared machines are too no
 settings.load_profile("shared")
 
 SIDE = 4
+PROXY = 6  # samples of the proxy set where a method needs one: there are 80 in all
 UNCHANGED = Normalization(1.0, (0.0,), (1.0,))
 SAMPLES = ((12, 9, 0, 0), (0, 10, 8, 0), (6, 0, 11, 0), (7, 8, 9, 0))  # of each client and class; nobody has class 3
 
@@ -50,24 +52,46 @@ def _dataset(
 
 def _tiny_model(client_id: int, shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Return one of two networks of different widths, the second with batch norm and dropout."""
+    return _two_kinds(client_id % 2, 8 if client_id % 2 == 0 else 12, shape, num_classes)
+
+
+def _equal_head_model(client_id: int, shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Return one of the same two networks, with features of one width."""
+    return _two_kinds(client_id % 2, 10, shape, num_classes)
+
+
+def _one_model(client_id: int, shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Return the network with batch norm and dropout, for all clients."""
+    return _two_kinds(1, 12, shape, num_classes)
+
+
+def _two_kinds(kind: int, width: int, shape: tuple[int, ...], num_classes: int) -> nn.Module:
     inputs = int(np.prod(shape))
-    if client_id % 2 == 0:
-        return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 8), nn.ReLU(), nn.Linear(8, num_classes))
+    if kind == 0:
+        return nn.Sequential(nn.Flatten(), nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, num_classes))
     return nn.Sequential(
         nn.Flatten(),
-        nn.Linear(inputs, 12),
-        nn.BatchNorm1d(12),
+        nn.Linear(inputs, width),
+        nn.BatchNorm1d(width),
         nn.ReLU(),
         nn.Dropout(0.2),
-        nn.Linear(12, num_classes),
+        nn.Linear(width, num_classes),
     )
+
+
+def _models_for(method: str) -> Callable[[int, tuple[int, ...], int], nn.Module]:
+    """Return the tiny networks that differ as much as a method's needs allow."""
+    needs = find_method(method).needs
+    if "one-architecture" in needs:
+        return _one_model
+    return _equal_head_model if needs & {"equal-width", "equal-head"} else _tiny_model
 
 
 def _play(method: str, out: Path, **options: Any) -> RunRecord:
     """Run a method on the tiny federation."""
     usual = {
         "data": _dataset(),
-        "models": _tiny_model,
+        "models": _models_for(method),
         "partition": "column:owner",
         "rounds": 4,
         "batch_size": 8,
@@ -75,6 +99,8 @@ def _play(method: str, out: Path, **options: Any) -> RunRecord:
         "device": "cpu",
         "checkpoint_every": 2,
     }
+    if "proxy" in find_method(method).needs:
+        usual["proxy"] = PROXY
     return motley.run(method, out=out, **(usual | options))
 
 
@@ -140,6 +166,7 @@ def tiny() -> SimpleNamespace:
         samples=SAMPLES,
         dataset=_dataset,
         model=_tiny_model,
+        models_for=_models_for,
         play=_play,
         client=_client,
         rows=_rows_without_time,

@@ -32,7 +32,7 @@ def _compare(values: dict[str, Any]) -> None:
     plan = plan_comparison(
         file,
         flags,
-        _method_flags(values.get("set", ())),
+        method_flags(values.get("set", ())),
         methods=values.get("methods", ()),
         seeds=values.get("seeds", ()),
         reference=values.get("reference"),
@@ -49,18 +49,24 @@ def compare_watch(progress: RunProgress) -> CompareWatch:
     )
 
 
-def _method_flags(settings: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+def method_flags(settings: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Read METHOD.OPTION=VALUE as values by method and option.
+
+    Raises:
+        InvalidConfig: One is written otherwise, or there is no such method.
+    """
     found: dict[str, dict[str, Any]] = {}
     for setting in settings:
         place, equals, text = setting.partition("=")
         method, dot, name = place.partition(".")
         if not (equals and dot):
             raise InvalidConfig(f"--set {setting}: write METHOD.OPTION=VALUE, for example fedtopo.strength=2")
-        found.setdefault(find_method(method).name, {})[name.replace("-", "_")] = _value(text)
+        found.setdefault(find_method(method).name, {})[name.replace("-", "_")] = plain_value(text)
     return found
 
 
-def _value(text: str) -> Any:
+def plain_value(text: str) -> Any:
+    """Read true, false, a number, or else text."""
     if text in {"true", "false"}:
         return text == "true"
     for kind in (int, float):

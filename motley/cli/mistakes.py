@@ -68,7 +68,7 @@ def _unknown(word: str, names: Sequence[tuple[str, ...]], called: str) -> str:
     owners = [one for one in method_names() if name in {field.name for field in fields(find_method(one).options)}]
     if owners and called == "motley run":
         return f"{word} is an option of a method, which stands first: motley run {owners[0]} {word} ..."
-    if owners and called == "motley compare":
+    if owners and called in {"motley compare", "motley sweep"}:
         return f"{word} is an option of {', '.join(owners)}; write --set {owners[0]}.{name}=VALUE"
     if owners and called.startswith("motley run"):
         return f"{called} has no option {word}; it is one of {', '.join(owners)}"

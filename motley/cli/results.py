@@ -9,8 +9,11 @@ from motley.cli.output import print_table, warnings_to_stderr
 from motley.record.comparison import CONFIG, load_comparison
 from motley.record.files import dump_json
 from motley.record.load import load_run
+from motley.record.sweep import CONFIG as SWEEP_CONFIG
+from motley.record.sweep import load_sweep
 from motley.report.page import write_report
 from motley.report.render import to_csv, to_latex, to_markdown, to_rich
+from motley.report.sweep import sweep_table, write_sweep
 from motley.report.tables import Table, comparison_table, run_table
 
 FORMATS: dict[str, Callable[[Table], RenderableType]] = {
@@ -32,16 +35,40 @@ def show_result(path: Path, *, as_json: bool) -> None:
     print_table(f"written to {path}; report: {report}")
 
 
+def show_sweep(path: Path, *, as_json: bool) -> None:
+    """Write table and figure of a sweep anew, print its table or its figures, and say where everything is."""
+    with warnings_to_stderr():
+        files = write_sweep(load_sweep(path))
+        if as_json:
+            render_json(path)
+            return
+        render_table(path, "text")
+    print_table(f"written to {path}: {', '.join(file.name for file in files)}")
+
+
 def render_table(path: Path, form: str) -> None:
     """Print the table of a folder in one of `FORMATS`."""
-    is_comparison = (path / CONFIG).is_file()
-    table = comparison_table(load_comparison(path)) if is_comparison else run_table(load_run(path))
-    print_table(FORMATS[form](table))
+    print_table(FORMATS[form](_table(path)))
+
+
+def _table(path: Path) -> Table:
+    if (path / SWEEP_CONFIG).is_file():
+        return sweep_table(load_sweep(path))
+    if (path / CONFIG).is_file():
+        return comparison_table(load_comparison(path))
+    return run_table(load_run(path))
 
 
 def render_json(path: Path) -> None:
-    """Print the figures of a folder as JSON: the lines of a comparison, or the summary of a run."""
-    if (path / CONFIG).is_file():
+    """Print the figures of a folder as JSON: the lines of a comparison or of every point, or the summary of a run."""
+    if (path / SWEEP_CONFIG).is_file():
+        sweep = load_sweep(path)
+        points = [
+            {"point": point, "path": str(comparison.path), "table": comparison.table()}
+            for point, comparison in zip(sweep.points, sweep.comparisons, strict=True)
+        ]
+        print_table(dump_json({"path": str(path), "sweep": sweep.grid, "points": points}, indent=1))
+    elif (path / CONFIG).is_file():
         comparison = load_comparison(path)
         print_table(
             dump_json({"path": str(path), "reference": comparison.reference, "table": comparison.table()}, indent=1)

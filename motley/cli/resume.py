@@ -8,13 +8,16 @@ from cyclopts import Parameter
 from motley.cli.command import command, extra, make_app, positional, whole_number
 from motley.cli.compare import compare_watch
 from motley.cli.progress import RunProgress
-from motley.cli.results import show_result
+from motley.cli.results import show_result, show_sweep
+from motley.cli.sweep import sweep_watch
 from motley.engine.comparison import resume_comparison
 from motley.engine.runs import Material, resume_run
+from motley.engine.sweep import resume_sweep
 from motley.errors import InvalidConfig
 from motley.record.comparison import CONFIG as COMPARE_CONFIG
+from motley.record.sweep import CONFIG as SWEEP_CONFIG
 
-HELP = """Continue an interrupted run or comparison, or add rounds to a run.
+HELP = """Continue an interrupted run, comparison or sweep, or add rounds to a run.
 
     motley resume runs/topo
     motley resume runs/topo --rounds 100
@@ -26,6 +29,9 @@ on a CPU.
 
 def _resume(values: dict[str, Any]) -> None:
     path: Path = values["path"]
+    if (path / SWEEP_CONFIG).is_file():
+        _resume_sweep(path, values)
+        return
     with RunProgress() as progress:
         if (path / COMPARE_CONFIG).is_file():
             if "rounds" in values:
@@ -36,12 +42,20 @@ def _resume(values: dict[str, Any]) -> None:
     show_result(path, as_json=values["json"])
 
 
+def _resume_sweep(path: Path, values: dict[str, Any]) -> None:
+    if "rounds" in values:
+        raise InvalidConfig(f"{path} is a sweep; --rounds is for one of its runs, below {path / 'points'}")
+    with RunProgress() as progress:
+        resume_sweep(path, sweep_watch(progress))
+    show_sweep(path, as_json=values["json"])
+
+
 app = make_app("resume", HELP)
 app.default(
     command(
         _resume,
         [
-            positional("path", Path, "folder of a run or a comparison"),
+            positional("path", Path, "folder of a run, a comparison or a sweep"),
             extra(
                 "rounds",
                 Annotated[int, Parameter(converter=whole_number)],

@@ -10,6 +10,7 @@ import torch
 from motley.data.dataset import DataReport, Dataset, Split
 from motley.data.notes import Notes
 from motley.data.partition import Partition, draw_partition, pack
+from motley.data.proxy import proxy_positions
 from motley.data.shards import Normalization, Samples, Shard, normalization_of
 from motley.data.splits import Parts, split_halved, split_per_class, split_random
 from motley.data.wording import listed
@@ -53,6 +54,8 @@ class FederatedData:
     partition: Partition
     split_indices: tuple[Parts, ...]  # one a client, positions in the pool
     common_test_indices: np.ndarray  # positions in the pool that were held out from all clients; mostly empty
+    proxy: Samples | None  # of data.proxy alone; no client and no test set has them
+    proxy_indices: np.ndarray  # their positions in the pool, ascending; empty without them
     heterogeneity: Heterogeneity
     report: DataReport
     notes: tuple[str, ...]  # those of the report, and what was decided about pool and partition
@@ -65,6 +68,8 @@ class FederatedData:
     def partition_arrays(self) -> dict[str, np.ndarray]:
         """Return the partition with every client's split as plain arrays for an npz file."""
         arrays = self.partition.arrays() | {"common_test": self.common_test_indices}
+        if self.proxy is not None:
+            arrays["proxy"] = self.proxy_indices
         for part in ("train", "validation", "test"):
             arrays |= pack(part, tuple(getattr(parts, part) for parts in self.split_indices))
         return arrays
@@ -82,15 +87,17 @@ def build_federated_data(
 
     Protocol `local` pools all splits of the source. Protocol `global` partitions the training split and keeps the test
     split as the common test set; a source without one gives 20 % of each class for it, chosen by an addressed draw.
+    A proxy set is drawn of what is left, and the rest partitioned.
 
     Args:
         dataset: What `load_dataset` returned.
         options: Scheme, number of clients, protocol and split.
-        data_options: Gives the kind of normalization.
+        data_options: Gives the size of the proxy set and the kind of normalization.
         run_seed: Seed of the partition if the options say `run`.
 
     Raises:
         InvalidPartition: The samples cannot be given to the clients as asked.
+        InvalidConfig: The pool is too small for the proxy set.
     """
     _check_used(options)
     seed = run_seed if options.seed == "run" else options.seed
@@ -99,6 +106,8 @@ def build_federated_data(
     labels = pool.y.numpy()
     common = _common_test_positions(dataset, labels, options, draws, notes)
     rest = np.setdiff1d(np.arange(len(labels)), common)
+    proxy = proxy_positions(labels, rest, data_options.proxy, draws, notes)
+    rest = np.setdiff1d(rest, proxy)
     partition, rng = _partition(pool, rest, options, num_classes=dataset.num_classes, seed=seed, notes=notes)
     parts = tuple(
         _split_client(index, labels, options, draws=draws, rng=rng, client=client)
@@ -120,6 +129,8 @@ def build_federated_data(
         partition=partition,
         split_indices=parts,
         common_test_indices=common,
+        proxy=_samples(pool, proxy) if len(proxy) else None,
+        proxy_indices=proxy,
         heterogeneity=heterogeneity(counts),
         report=dataset.report,
         notes=dataset.report.notes + notes.all(),

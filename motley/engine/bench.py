@@ -233,6 +233,7 @@ def _build(work: Work, clients: int) -> Federation:
         "clients": clients,
         "partition": "iid",
         "device": work.device,
+        "lr": 1e-5,  # labels are as random as pictures: a usual rate makes deep networks diverge
     }
     return build_federation(resolve("local", ConfigFile(), flags, {}), dataset=pictures(work, clients))
 

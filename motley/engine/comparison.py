@@ -85,6 +85,7 @@ def plan_comparison(
     if not all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in seeds):
         raise InvalidConfig(f"compare.seeds are {list(seeds)}; they must be whole numbers, 0 or larger")
     configs = tuple(resolve(method, file, flags, method_flags.get(method, {})) for method in methods)
+    configs = _with_one_proxy(configs)
     names = [config.method for config in configs]
     if others := [method for method in method_flags if method not in names]:
         raise InvalidConfig(
@@ -101,6 +102,15 @@ def plan_comparison(
             f"the reference '{chosen}' is not one of the methods ({', '.join(names)}); add it to --methods"
         )
     return Plan(configs, seeds, chosen)
+
+
+def _with_one_proxy(configs: tuple[RunConfig, ...]) -> tuple[RunConfig, ...]:
+    """Return the configurations with the proxy set of those that need one, so that all have the same partition."""
+    sizes = [config.settings.data.proxy for config in configs if config.settings.data.proxy is not None]
+    if not sizes:
+        return configs
+    data = replace(configs[0].settings.data, proxy=max(sizes))
+    return tuple(replace(config, settings=replace(config.settings, data=data)) for config in configs)
 
 
 def start_comparison(

@@ -5,7 +5,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -17,6 +17,7 @@ from motley.methods.registry import MethodEntry, find_method, method_names, plai
 from motley.options import STRICT, Settings
 
 SECTIONS: dict[str, type[Any]] = get_type_hints(Settings)
+DEFAULT_PROXY = 500  # data.proxy of a method that needs it (CRAD)
 
 # Flags are the names of the fields, except where two sections have the same one or a shorter word says it all.
 FLAGS = {
@@ -221,6 +222,8 @@ def resolve(method: str, file: ConfigFile, flags: Mapping[str, Any], method_flag
             faults.append(str(error))
     if faults:
         raise InvalidConfig("; ".join(faults))
+    if "proxy" in entry.needs and built["data"].proxy is None:
+        built["data"] = replace(built["data"], proxy=DEFAULT_PROXY)
     return RunConfig(entry.name, built.pop(entry.name), Settings(**built))
 
 

@@ -15,10 +15,11 @@ from motley.engine.participation import participant_number
 from motley.engine.precision import of_client, precision_text, resolve_precision
 from motley.engine.threads import choose_threads, threads
 from motley.errors import InvalidConfig
-from motley.federation import Client, Task
+from motley.federation import Client, Proxy, Task
 from motley.models.assign import ModelFactory, ModelPlan, auxiliary_model, check_models, initial_model, plan_models
 from motley.models.inference import InferenceCopies
 from motley.models.split import SplitModel
+from motley.training.inputs import Normalizer
 from motley.training.layout import place
 
 
@@ -111,6 +112,7 @@ def build_federation(
         num_clients,
         template=Templates(plan, draws, device),
         auxiliary=Auxiliaries(plan, draws, device),
+        proxy=_proxy(data, device),
         architecture=plan.kind,
     )
     clients = [
@@ -137,3 +139,11 @@ def build_federation(
         client.task = task
         client.train_dtype = of_client(chosen, plan, client.id).train
     return Federation(task, clients, data, plan, device, number, precision_text(chosen))
+
+
+def _proxy(data: FederatedData, device: torch.device) -> Proxy | None:
+    """Return the proxy set as models see it."""
+    if data.proxy is None:
+        return None
+    held = data.proxy.to(device)
+    return Proxy(Normalizer.of(data.normalization, held.x)(held.x), held.y)

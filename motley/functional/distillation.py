@@ -1,8 +1,8 @@
-"""Distillation from soft targets (CRAD, Eq. 9, second term)."""
+"""Distillation from soft targets (CRAD, Eq. 9, second term), and from the logits of another model."""
 
 import torch
 from torch import Tensor
-from torch.nn.functional import log_softmax
+from torch.nn.functional import log_softmax, softmax
 
 from motley.errors import InvalidInput
 
@@ -42,3 +42,29 @@ def distillation_loss(logits: Tensor, target: Tensor, temperature: float) -> Ten
     log_student = log_softmax(logits / temperature, dim=1)
     divergence = (torch.xlogy(target, target) - target * log_student).sum(dim=1).mean()
     return temperature**2 * divergence
+
+
+def kl(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return T^2 KL(softmax(t / T) || softmax(s / T)): summed over classes, mean over samples.
+
+    The mean over samples alone is what the methods mean; a mean over all elements is smaller by the factor C.
+
+    Args:
+        teacher: Logits t, (B, C); they carry no gradient.
+        student: Logits s, (B, C), B >= 1.
+        temperature: T, > 0.
+
+    Returns:
+        A scalar, float32 or better.
+
+    Raises:
+        InvalidInput: The shapes differ or T <= 0.
+
+    Source: server methods, sections 0 and 17.
+
+    >>> round(float(kl(torch.tensor([[1.0, 0.0]]), torch.zeros(1, 2))), 6)
+    0.110944
+    """
+    if temperature <= 0:
+        raise InvalidInput(f"the temperature must be > 0, not {temperature}")
+    return distillation_loss(student, softmax(teacher.detach() / temperature, dim=1), temperature)

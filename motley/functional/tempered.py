@@ -177,6 +177,32 @@ def audit(
     return Audit(verified, refuted)
 
 
+def joining_shares(kept: Tensor, evidence: Tensor, eligible: Tensor) -> Tensor:
+    """Return the shares of the verified outliers that join the kept teachers; see `admit_verified`.
+
+    Args:
+        kept: Shape (M, B, C), bool.
+        evidence: e, shape (M, C), one-sided precision.
+        eligible: Shape (M, C), bool.
+
+    Returns:
+        Shape (M, B, C), float64; sums to at most 1/2 in each class.
+
+    Source: tempered filter, option `audit`.
+
+    >>> evidence, eligible = torch.tensor([[16.0], [500.0]]), torch.tensor([[False], [True]])
+    >>> joining_shares(torch.tensor([[[True]], [[False]]]), evidence, eligible).flatten().tolist()
+    [0.0, 0.5]
+    """
+    claims, eligible = evidence.to(kept.device).double().unsqueeze(1), eligible.to(kept.device)
+    of_kept = torch.where(kept, claims, 0.0)
+    joins = eligible.unsqueeze(1) & ~kept & (claims > of_kept.amax(dim=0)) & kept.any(dim=0)
+    of_joining = torch.where(joins, claims, 0.0)
+    joining = of_joining.sum(dim=0)
+    share = torch.where(joining > 0, joining / (joining + of_kept.sum(dim=0)), 0.0).clamp(max=0.5)
+    return share * of_joining / joining.clamp(min=torch.finfo(torch.float64).tiny)
+
+
 def admit_verified(made: WeightedTarget, q: Tensor, kept: Tensor, evidence: Tensor, eligible: Tensor) -> WeightedTarget:
     """Let verified outliers join the target with at most half of the weight.
 
@@ -208,12 +234,6 @@ def admit_verified(made: WeightedTarget, q: Tensor, kept: Tensor, evidence: Tens
     """
     check_soft_targets(q, evidence)
     check_soft_targets(q, eligible)
-    claims, eligible = evidence.to(q.device).double().unsqueeze(1), eligible.to(q.device)
-    of_kept = torch.where(kept, claims, 0.0)
-    joins = eligible.unsqueeze(1) & ~kept & (claims > of_kept.amax(dim=0)) & kept.any(dim=0)
-    of_joining = torch.where(joins, claims, 0.0)
-    joining = of_joining.sum(dim=0)
-    share = torch.where(joining > 0, joining / (joining + of_kept.sum(dim=0)), 0.0).clamp(max=0.5)
-    answer = (of_joining * q).sum(dim=0) / joining.clamp(min=torch.finfo(torch.float64).tiny)
-    raw = ((1 - share) * made.raw + share * answer).to(made.raw.dtype)
+    joined = joining_shares(kept, evidence, eligible)
+    raw = ((1 - joined.sum(dim=0)) * made.raw + (joined * q).sum(dim=0)).to(made.raw.dtype)
     return normalised(raw, q.mean(dim=0))

@@ -40,6 +40,7 @@ def add_uploads(sums: PairSums, relations: Tensor, counts: Tensor, *, weighting:
 
     Source: FedTopo, Eqs. 5-7.
 
+    >>> import torch
     >>> one = torch.ones(1, 2, 2)
     >>> add_uploads(PairSums.zeros(2), one, torch.tensor([[1, 1]]), weighting="uniform").weight.tolist()
     [[1.0, 1.0], [1.0, 1.0]]

@@ -11,56 +11,29 @@
     Eq. 9      L = (1 - lambda) CE(z, y) + lambda T^2 KL(qbar || softmax(z / T))
 
 Our readings: T = 3; a class without any supported teacher takes the mean of all teachers (`unsupported`), since 0 would
-push down the classes that the student may be alone in holding; without teachers the loss is CE alone.
+push down the classes that the student may be alone in holding; without teachers the loss is CE alone. Noised counts
+(`count_epsilon`) are drawn once a run and serve filter and weight; accuracies are then rounded to 1/32, since
+correct / n would betray n, which is no guarantee. `crad_options.py` lists every switch, `crad_target.py` holds what
+they change between the teachers' logits and the target, `crad_wire.py` how weights travel.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Literal
 
-import pydantic.dataclasses
 import torch
-from pydantic import Field
-from torch import Tensor
 
 from motley.draws import Draws
-from motley.federation import Client
-from motley.functional.reliability import agreement, class_weighted_target, precision, soft_targets, supported
-from motley.messages import Message, entry, weights
+from motley.federation import Client, Value
+from motley.functional.count_noise import coarse_accuracies, laplace_counts
 from motley.methods.contracts import PeerMethod
-from motley.methods.crad_journal import TeacherJournal
+from motley.methods.crad_options import CradOptions
+from motley.methods.crad_target import TeacherTargets, audit_claims
+from motley.methods.crad_wire import Snapshot, pack_weights, unpack_weights
 from motley.methods.distillation import copy_weights, distil
 from motley.methods.registry import register
-from motley.options import STRICT
-from motley.training.statistics import validation_score
+from motley.training.statistics import validation_cross_entropies, validation_score
 
 UNKNOWN_ACCURACY = 0.5  # of a class without validation samples: it cancels in Eq. 6, and says nothing with noisy counts
-
-
-@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class CradOptions:
-    """Options of CRAD."""
-
-    temperature: Annotated[float, Field(gt=0, description="T of Eqs. 1 and 9")] = 3.0
-    loss_weight: Annotated[float, Field(ge=0, le=1, description="lambda of Eq. 9, share of the distillation term")] = (
-        0.7
-    )
-    min_support: Annotated[
-        int, Field(ge=0, description="validation samples of a class that a teacher needs to count for it")
-    ] = 2
-    unsupported: Annotated[
-        Literal["uniform", "zero"], Field(description="a class without supported teacher: mean of all teachers, or 0")
-    ] = "uniform"
-    warmup_rounds: Annotated[int, Field(ge=0, description="rounds at the start without teachers")] = 0
-
-
-@dataclass(frozen=True)
-class Snapshot(Message):
-    """A model and its statistics, frozen before the round."""
-
-    weights: Mapping[str, Tensor] = weights("theta_j, state dict of the model")
-    counts: Tensor = entry("C", dtype=torch.int32, low=0, about="n_j, validation samples per class")
-    accuracies: Tensor = entry("C", low=0, high=1, about="a_j, validation accuracy per class")
+COARSE = 32  # steps of the accuracies that are sent with noised counts
 
 
 @register("crad", options=CradOptions)
@@ -71,43 +44,54 @@ class Crad(PeerMethod[Snapshot]):
         self.options = options
 
     def start(self, client: Client, draws: Draws) -> None:
-        pass
+        """Draw the noise of the counts, once: what is drawn anew each round would average out."""
+        if self.options.count_epsilon:
+            generator = draws.generator("count-noise", client=client.id)
+            noisy = laplace_counts(client.shard.validation_counts.cpu(), self.options.count_epsilon, generator)
+            client.memory["noisy_counts"] = noisy.float()
 
     def snapshot(self, client: Client, round: int) -> Snapshot:
         """Copy the model and measure it on the validation part: the state after round - 1 (Algorithm 1)."""
+        options = self.options
         score = validation_score(client)
         counts, correct = torch.tensor(score.count), torch.tensor(score.correct)
         accuracies = torch.where(counts > 0, correct / counts.clamp(min=1), UNKNOWN_ACCURACY)
-        return Snapshot(copy_weights(client), counts.to(torch.int32), accuracies.to(torch.float32))
+        sent = counts.to(torch.int32)
+        if options.count_epsilon:
+            sent, accuracies = client.memory["noisy_counts"].cpu().clone(), coarse_accuracies(accuracies, COARSE)
+        weights, scales = pack_weights(copy_weights(client), options.snapshot)
+        third = validation_cross_entropies(client).float().cpu() if options.weighting == "cross-entropy" else None
+        return Snapshot(weights, sent, accuracies.float(), torch.zeros(0) if third is None else third, scales)
 
     def peer_round(self, client: Client, inbox: Mapping[int, Snapshot], round: int, draws: Draws) -> None:
         """Aggregate the teachers class by class and distil (Eqs. 1-9)."""
         options = self.options
         if round <= options.warmup_rounds:
             inbox = {}
-        device = client.shard.counts.device
-        if inbox:
-            counts = torch.stack([message.counts for message in inbox.values()]).to(device)
-            accuracies = torch.stack([message.accuracies for message in inbox.values()]).to(device)
-            backed = supported(counts, options.min_support)  # (M, C)
-            weight = precision(counts, accuracies)  # (M, C), Eqs. 6-7
-            journal = TeacherJournal(tuple(inbox), counts, backed)
-
-        def aggregate(logits: Tensor) -> Tensor:
-            q = soft_targets(logits, options.temperature)  # (M, B, C), Eqs. 1-2
-            filtered = agreement(q, backed)  # Eqs. 4-5
-            result = class_weighted_target(q, filtered.kept, weight, unsupported=options.unsupported)  # Eq. 8
-            journal.add(filtered.kept, weight, result.mass)
-            return result.target
-
+        teachers = {peer: unpack_weights(message) for peer, message in inbox.items()}
+        verdict = audit_claims(client, inbox, teachers) if inbox and options.audit else None
+        targets = TeacherTargets(inbox, options, client.shard.counts.device, verdict) if inbox else None
         distil(
             client,
-            {peer: message.weights for peer, message in inbox.items()},
-            aggregate,
+            teachers,
+            targets,
             draws,
             round=round,
             temperature=options.temperature,
             loss_weight=options.loss_weight,
         )
-        if inbox:
-            client.journal["teachers"] = journal.summary()
+        if targets:
+            client.journal["teachers"] = targets.journal.summary()
+        if verdict:
+            client.journal["audit"] = (verdict.verified.int() - verdict.refuted.int()).tolist()
+        if options.count_epsilon:
+            client.journal["privacy"] = _privacy(options.count_epsilon)
+
+
+def _privacy(epsilon: float) -> dict[str, Value]:
+    """Return what a row says of the noise."""
+    return {
+        "counts": f"Laplace, epsilon {epsilon:g}, once a run",
+        "accuracies": f"not covered; rounded to 1/{COARSE}",
+        "weights": "not covered",
+    }

@@ -52,7 +52,7 @@ class TeacherJournal:
         ]
         return {
             "peers": list(self.peers),
-            "support": self.counts.tolist(),
+            "support": [[round(value, 4) for value in row] for row in self.counts.tolist()],
             "kept": rows,
             "weight": [[round(value, 4) for value in row] for row in share.tolist()],
             "largest_weight": share.max().item(),

@@ -1,14 +1,22 @@
 """What the methods share in which a client learns from its peers' models: snapshots, teachers, the round."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Generic, TypeVar
 
+import pydantic.dataclasses
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from motley.draws import Draws
 from motley.federation import Client
 from motley.functional.distillation import distillation_loss
+from motley.messages import Message, weights
+from motley.methods.contracts import PeerMethod
+from motley.options import STRICT
 from motley.training.evaluation import teacher_logits
 from motley.training.local import Step, Terms, train_local
 
@@ -26,7 +34,7 @@ def copy_weights(client: Client) -> dict[str, Tensor]:
 def distil(
     client: Client,
     teachers: Mapping[int, Weights],
-    aggregate: Aggregate,
+    aggregate: Aggregate | None,
     draws: Draws,
     *,
     round: int,
@@ -41,7 +49,7 @@ def distil(
     Args:
         client: The student.
         teachers: The weights of each peer, by peer id.
-        aggregate: Teacher logits (M, B, C) to targets (B, C).
+        aggregate: Teacher logits (M, B, C) to targets (B, C); not read without teachers.
         draws: The run's generators.
         round: The round, from 1.
         temperature: T.
@@ -52,6 +60,7 @@ def distil(
 
     def teach(x: Tensor) -> Tensor:
         said = [teacher_logits(client.task, peer, held, x, batch_size=size) for peer, held in teachers.items()]
+        assert aggregate is not None
         logits = torch.stack(said)  # (M, n, C): one number a teacher, sample and class, whatever the models are
         at_once = max(1, AGGREGATED_AT_ONCE // (logits.shape[0] * logits.shape[2]))
         return torch.cat([aggregate(part) for part in torch.split(logits, at_once, dim=1)])
@@ -64,3 +73,56 @@ def distil(
         return {"cross_entropy": (1 - loss_weight) * plain, "distillation": loss_weight * learned}
 
     train_local(client, loss, draws, round=round, teach=teach if teachers and loss_weight else None)
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class DistilOptions:
+    """Options of every method that sends models alone."""
+
+    temperature: Annotated[float, Field(gt=0, description="T, of the soft targets and of the loss")] = 3.0
+    loss_weight: Annotated[float, Field(ge=0, le=1, description="lambda, share of the distillation term")] = 0.7
+    warmup_rounds: Annotated[int, Field(ge=0, description="rounds at the start without teachers")] = 0
+
+
+Options = TypeVar("Options", bound=DistilOptions)
+
+
+@dataclass(frozen=True)
+class Model(Message):
+    """A model, frozen before the round."""
+
+    weights: Mapping[str, Tensor] = weights("state dict of the model")
+
+
+class ModelTeaching(PeerMethod[Model], Generic[Options]):
+    """A method in which models alone travel; it says who teaches, and how what they say becomes a target."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def start(self, client: Client, draws: Draws) -> None:
+        pass
+
+    def snapshot(self, client: Client, round: int) -> Model:
+        return Model(copy_weights(client))
+
+    @abstractmethod
+    def lesson(self, client: Client, peers: Mapping[int, Weights]) -> tuple[Mapping[int, Weights], Aggregate]:
+        """Return the teachers of a client with M >= 1 peers, and what makes targets (B, C) of their logits."""
+
+    def peer_round(self, client: Client, inbox: Mapping[int, Model], round: int, draws: Draws) -> None:
+        """Learn from the peers (CRAD, Eq. 9); alone or in the warm-up the loss is the cross-entropy."""
+        options = self.options
+        teachers: Mapping[int, Weights] = {}
+        aggregate = None
+        if inbox and round > options.warmup_rounds:
+            teachers, aggregate = self.lesson(client, {peer: message.weights for peer, message in inbox.items()})
+        distil(
+            client,
+            teachers,
+            aggregate,
+            draws,
+            round=round,
+            temperature=options.temperature,
+            loss_weight=options.loss_weight,
+        )

@@ -188,15 +188,25 @@ def _own_tag(tag: str, name: str) -> str:
     return tag.replace("url(#", f"url(#{name}-")
 
 
+def check_figure_path(path: Path) -> str:
+    """Return the kind of file that the ending of a path asks for.
+
+    Raises:
+        InvalidInput: The ending is none of png, svg and pdf.
+    """
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in {"png", "svg", "pdf"}:
+        raise InvalidInput(f"a figure cannot be written as '{path.name}'; let its name end in .png, .svg or .pdf")
+    return kind
+
+
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure as PNG, SVG or PDF, by the ending of the path.
 
     Raises:
         InvalidInput: The ending is another one.
     """
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in {"png", "svg", "pdf"}:
-        raise InvalidInput(f"a figure cannot be written as '{path.name}'; let its name end in .png, .svg or .pdf")
+    kind = check_figure_path(path)
     buffer = BytesIO()
     with look():
         date = {} if kind == "png" else {"Date" if kind == "svg" else "CreationDate": None}

@@ -55,6 +55,7 @@ def train_local(
     teach: Teach | None = None,
     observe: Observe | None = None,
     modules: Iterable[nn.Module] = (),
+    adjust: Callable[[], None] | None = None,
 ) -> None:
     """Train a client's model for the run's number of local epochs and write what happened into its journal.
 
@@ -69,6 +70,7 @@ def train_local(
         teach: Inputs (n, ...) to targets (n, C); without gradient.
         observe: Called with the epoch (from 0) and the step before the weights change.
         modules: Further modules that are trained in the same backward pass.
+        adjust: Called between every backward pass and the step, before the run's clipping; it may change gradients.
 
     Raises:
         NonFiniteLoss: A term was not finite; it is named.
@@ -108,7 +110,7 @@ def train_local(
                 terms = loss(step)
                 if observe:
                     observe(number, step)
-                _descend(optimizer, parameters, terms, options.clip_norm)
+                _descend(optimizer, parameters, terms, options.clip_norm, adjust)
                 steps += 1
                 for name, value in terms.items():
                     part = value.detach() * index.numel()
@@ -161,11 +163,17 @@ class _Epoch:
 
 
 def _descend(
-    optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], terms: Terms, clip_norm: float | None
+    optimizer: torch.optim.Optimizer,
+    parameters: list[nn.Parameter],
+    terms: Terms,
+    clip_norm: float | None,
+    adjust: Callable[[], None] | None,
 ) -> None:
     first, *others = terms.values()
     total = sum(others, start=first)
     total.backward()  # type: ignore[no-untyped-call]
+    if adjust:
+        adjust()
     if clip_norm is not None:
         nn.utils.clip_grad_norm_(parameters, clip_norm)
     optimizer.step()

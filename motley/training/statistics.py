@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import log_softmax
 
 from motley.federation import Client
 from motley.functional.prototypes import class_prototypes, class_sums
@@ -33,14 +34,15 @@ def local_prototypes(client: Client, *, feature: Literal["pooled", "raw"] = "poo
     return class_means(client, lambda model, x: model.features(x))
 
 
-def class_means(client: Client, measure: Measure) -> Tensor:
+def class_means(client: Client, measure: Measure, *, part: Literal["train", "validation"] = "train") -> Tensor:
     """Return the mean over every class of the training part of what is measured on its samples.
 
     One pass after training, in evaluation mode, without gradient and augmentation, all samples.
 
     Args:
-        client: Whose model and training part are used.
+        client: Whose model and data are used.
         measure: Model and inputs (B, ...) to values (B, k), for example features or softmax outputs.
+        part: Of its data; it must have samples.
 
     Returns:
         Shape (C, k), float64, NaN where the class is absent.
@@ -48,16 +50,17 @@ def class_means(client: Client, measure: Measure) -> Tensor:
     Source: rule R5.
     """
     shard, size = client.shard, client.evaluation.batch_size
+    held, counts = (shard.train, shard.counts) if part == "train" else (shard.validation, shard.validation_counts)
     sums: Tensor | None = None
-    normalize = Normalizer.of(shard.normalization, shard.train.x)
+    normalize = Normalizer.of(shard.normalization, held.x)
     model = client.for_inference
     with torch.inference_mode(), evaluation_mode(model):
-        for start in range(0, len(shard.train), size):
-            values = measure(model, normalize(shard.train.x[start : start + size]))
-            part, _ = class_sums(values, shard.train.y[start : start + size], client.num_classes)
-            sums = part if sums is None else sums + part
-    assert sums is not None, "a client without training samples has no class means"
-    return class_prototypes(sums, shard.counts)
+        for start in range(0, len(held), size):
+            values = measure(model, normalize(held.x[start : start + size]))
+            more, _ = class_sums(values, held.y[start : start + size], client.num_classes)
+            sums = more if sums is None else sums + more
+    assert sums is not None, f"a client without {part} samples has no class means"
+    return class_prototypes(sums, counts)
 
 
 def validation_score(client: Client) -> Score:
@@ -71,6 +74,17 @@ def validation_score(client: Client) -> Score:
         num_classes=client.num_classes,
         batch_size=client.evaluation.batch_size,
     )
+
+
+def validation_cross_entropies(client: Client) -> Tensor:
+    """Return the mean cross-entropy of each class of the client's validation part, (C,) float64, NaN without samples.
+
+    Source: CRAD sheet, rule `cross-entropy` of Table 4.
+    """
+    if not len(client.shard.validation):
+        return torch.full((client.num_classes,), torch.nan, dtype=torch.float64)
+    surprise = class_means(client, lambda model, x: -log_softmax(model(x), dim=1), part="validation")
+    return surprise.diagonal().clamp(min=0)  # of class c, how surprised the model is at c
 
 
 class RunningPrototypes:

@@ -146,7 +146,17 @@ def test_the_resolved_configuration_is_shown_without_running(motley, tmp_path):
     assert (shown["method"], shown["fedtopo"]["strength"], shown["fedtopo"]["negatives"]) == ("fedtopo", 2.0, "all")
     assert shown["data"]["class_names"] == ["a", "b"]
     for section, kind in SECTIONS.items():
-        unset = {"image_column", "label_column", "size", "limit", "min_samples", "test_fraction", "width", "clip_norm"}
+        unset = {
+            "image_column",
+            "label_column",
+            "size",
+            "limit",
+            "proxy",
+            "min_samples",
+            "test_fraction",
+            "width",
+            "clip_norm",
+        }
         assert {one.name for one in fields(kind)} - unset <= set(shown[section])
 
 

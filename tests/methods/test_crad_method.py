@@ -1,39 +1,22 @@
 """CRAD and uniform-KD through their own verbs, against the worked numbers of CRAD's sheet (section 4)."""
 
 import pytest
+import table_students
 import torch
 from functional import crad_numbers as sheet
-from torch import Tensor, nn
+from table_students import FLOAT32, float64, table
+from torch import Tensor
 from torch.nn.functional import softmax
 
 from motley.errors import InvalidMessage
 from motley.functional.reliability import agreement, class_weighted_target, precision, soft_targets, supported
 from motley.methods.crad import Crad, CradOptions, Snapshot
+from motley.methods.distillation import Model
 from motley.methods.registry import find_method
-from motley.methods.uniform_kd import Model, UniformKD, UniformKDOptions
+from motley.methods.uniform_kd import UniformKD, UniformKDOptions
 from motley.models.split import SplitModel
 
 C, LAM = 3, sheet.lam
-FLOAT32 = 2e-6
-
-
-class Table(nn.Module):
-    """Answers sample i with row i: a network whose logits are known."""
-
-    def __init__(self, rows: object) -> None:
-        super().__init__()
-        self.rows = nn.Parameter(torch.tensor(rows, dtype=torch.float32))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.rows[x.flatten().long()]
-
-
-def table(rows: object) -> SplitModel:
-    return SplitModel.from_module(Table(rows), num_classes=C, scores_only=True)
-
-
-def float64(rows: object) -> Tensor:
-    return torch.tensor(rows, dtype=torch.float64)
 
 
 @pytest.fixture
@@ -64,12 +47,7 @@ def inbox() -> dict[int, Snapshot]:
 
 
 def told_target(client, *, loss_weight: float) -> Tensor:
-    """Return the target that explains the step at rate 1: dL/dz = ((1 - l) (p - y) + l T (softmax(z / T) - q)) / B."""
-    z = float64(sheet.student)
-    moved = z - client.model.backbone.module.rows.detach().double()
-    labels = torch.eye(C, dtype=torch.float64)[torch.tensor(sheet.y)]
-    plain = (1 - loss_weight) * (softmax(z, dim=1) - labels)
-    return softmax(z / sheet.T, dim=1) - (2 * moved - plain) / (loss_weight * sheet.T)
+    return table_students.told_target(client, sheet.student, temperature=sheet.T, loss_weight=loss_weight)
 
 
 def test_a_student_learns_the_target_of_the_sheet(student, tiny):

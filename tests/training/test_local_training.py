@@ -254,6 +254,22 @@ def test_modules_that_are_handed_in_are_trained_in_the_same_pass(make, tiny):
     assert not torch.equal(extra.weight, before)
 
 
+@pytest.mark.parametrize("clip_norm", [None, 0.25])
+def test_gradients_may_be_adjusted_between_backward_and_step_before_the_clipping(make, tiny, clip_norm):
+    client = make(8, kind=0, lr=1.0, clip_norm=clip_norm)
+    before = state(client)
+
+    def adjust() -> None:
+        for parameter in client.model.parameters():
+            parameter.grad.fill_(2.0)
+
+    train_local(client, plain, tiny.draws, round=1, adjust=adjust)
+    numbers = sum(parameter.numel() for parameter in client.model.parameters())
+    expected = 2.0 if clip_norm is None else clip_norm / math.sqrt(numbers)
+    for name, tensor in state(client).items():
+        torch.testing.assert_close(before[name] - tensor, torch.full_like(tensor, expected), rtol=1e-4, atol=1e-6)
+
+
 def test_the_recorded_terms_are_means_over_samples_and_their_sum_is_minimised(make, tiny):
     client = make(5, kind=0, batch_size=3, lr=1e-30)
     train_local(

@@ -1,0 +1,217 @@
+"""The federation of a CRAD run after its newest checkpoint, asked what its teachers make of single samples."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from motley.data.shards import Samples
+from motley.engine.executor import LocalExecutor
+from motley.engine.runs import stored_config
+from motley.engine.setup import build_federation
+from motley.engine.threads import choose_threads, threads
+from motley.errors import InvalidInput, InvalidMessage, InvalidRunFolder, MotleyWarning
+from motley.federation import Client
+from motley.functional.trace import Trace, target_gains, trace_class
+from motley.methods.crad import Crad
+from motley.methods.crad_target import TeacherTargets, audit_claims
+from motley.methods.crad_wire import Snapshot, unpack_weights
+from motley.record.folder import RunFolder
+from motley.training.evaluation import teacher_logits
+from motley.training.inputs import Normalizer
+
+Part = Literal["test", "validation", "train"]
+Case = Literal["success", "failure"]
+LOGITS_AT_ONCE = 2_000_000  # as in a round: the filters need some ten numbers of 8 bytes for each
+ROUNDING = 1e-6  # a smaller gain is none: float32
+
+
+@dataclass(frozen=True)
+class TracedSample:
+    """One sample of one student.
+
+    Attributes:
+        round: The round after which the models were saved.
+        client: The student.
+        part: Of which of its parts the sample is.
+        image: Its position there.
+        class_name: Name of its class.
+        temperature: T, at which the teachers' probabilities are.
+        trace: What the teachers said, and what came of it.
+    """
+
+    round: int
+    client: int
+    part: Part
+    image: int
+    class_name: str
+    temperature: float
+    trace: Trace
+
+
+class Tracer:
+    """All clients of a run with what they would send each other in the round after a checkpoint.
+
+    Args:
+        clients: With the weights and memories of the checkpoint.
+        method: The run's CRAD.
+        round: The checkpoint's.
+        path: The run folder, for messages.
+    """
+
+    def __init__(self, clients: Sequence[Client], method: Crad, round: int, path: Path) -> None:
+        self._clients, self._method, self._round, self._path = clients, method, round, path
+
+    def trace(self, client_id: int, image: int, part: Part = "test") -> TracedSample:
+        """Return the trace of one sample on its true class.
+
+        Raises:
+            InvalidInput: There is no such client, part or sample, or nobody who could teach.
+        """
+        client = self._client(client_id)
+        held = self._held(client, part)
+        if not 0 <= image < len(held):
+            there = f"0 to {len(held) - 1}" if len(held) else "no samples"
+            raise InvalidInput(f"--image is {image}, but the {part} part of client {client_id} has {there}")
+        label = int(held.y[image])
+        targets, teachers = self._teaching(client)
+        judged = targets.judge(self._logits(client, teachers, Samples(held.x[image : image + 1], held.y[:1])))
+        found = trace_class(
+            judged.q,
+            judged.agreed,
+            judged.made,
+            targets.counts,
+            targets.accuracies,
+            targets.supported,
+            targets.weight,
+            teachers=tuple(teachers),
+            sample=0,
+            label=label,
+            joined=targets.joined(judged),
+        )
+        name, temperature = client.task.class_names[label], self._method.options.temperature
+        return TracedSample(self._round, client_id, part, image, name, temperature, found)
+
+    def find(self, case: Case, client_id: int | None = None, part: Part = "test") -> tuple[int, int]:
+        """Return client and position of the sample with the largest gain or loss against the mean of all teachers.
+
+        Of equal ones it is the first.
+
+        Args:
+            case: `success` for the largest gain of target probability on the true class, `failure` for the loss.
+            client_id: Whose samples; None for those of all clients.
+            part: In which part.
+
+        Raises:
+            InvalidInput: No sample gains (loses), or the arguments are as in `trace`.
+        """
+        _check_choice("--find", case, get_args(Case))
+        sign = 1 if case == "success" else -1
+        best, place = ROUNDING, None
+        for client in [self._client(client_id)] if client_id is not None else self._clients:
+            gains = sign * self._gains(client, self._held(client, part))
+            if len(gains) and float(gains.max()) > best:
+                best, place = float(gains.max()), (client.id, int(gains.argmax()))
+        if place is None:
+            verb = "gains" if case == "success" else "loses"
+            owner = "" if client_id is None else f"client {client_id} of "
+            raise InvalidInput(
+                f"no {part} sample of {owner}{self._path} {verb} target probability against uniform averaging; "
+                "name one with --client K --image I"
+            )
+        return place
+
+    def picture(self, sample: TracedSample) -> np.ndarray:
+        """Return a traced sample as it is stored, (channels, ...)."""
+        held: Samples = getattr(self._clients[sample.client].shard, sample.part)
+        return np.asarray(held.x[sample.image].cpu().numpy())
+
+    def _client(self, client_id: int) -> Client:
+        if not 0 <= client_id < len(self._clients):
+            raise InvalidInput(
+                f"--client is {client_id}, but {self._path} has the clients 0 to {len(self._clients) - 1}"
+            )
+        return self._clients[client_id]
+
+    def _held(self, client: Client, part: Part) -> Samples:
+        _check_choice("--part", part, get_args(Part))
+        held: Samples = getattr(client.shard, part)
+        return held
+
+    def _gains(self, client: Client, held: Samples) -> Tensor:
+        if not len(held):
+            return torch.zeros(0)
+        targets, teachers = self._teaching(client)
+        logits = self._logits(client, teachers, held)
+        at_once = max(1, LOGITS_AT_ONCE // (logits.shape[0] * logits.shape[2]))
+        found = []
+        for said, labels in zip(torch.split(logits, at_once, dim=1), torch.split(held.y, at_once), strict=True):
+            judged = targets.judge(said)
+            found.append(target_gains(judged.q, judged.made.target, labels))
+        return torch.cat(found)
+
+    @cached_property
+    def _snapshots(self) -> dict[int, Snapshot]:
+        """What every client would send; who has nothing valid to send teaches nobody, as in a round."""
+        sent = {}
+        for client in self._clients:
+            message = self._method.snapshot(client, self._round + 1)
+            try:
+                message.check(f"client {client.id}", C=client.num_classes)
+                sent[client.id] = message
+            except InvalidMessage as error:
+                warnings.warn(f"client {client.id} teaches nobody: {error}", MotleyWarning, stacklevel=2)
+        return sent
+
+    def _teaching(self, client: Client) -> tuple[TeacherTargets, Mapping[int, Mapping[str, Tensor]]]:
+        """Return what makes targets for a student, and the weights of its teachers."""
+        inbox = {peer: message for peer, message in self._snapshots.items() if peer != client.id}
+        if not inbox:
+            raise InvalidInput(f"client {client.id} of {self._path} has no teachers, and so there is nothing to trace")
+        teachers = {peer: unpack_weights(message) for peer, message in inbox.items()}
+        verdict = audit_claims(client, inbox, teachers) if self._method.options.audit else None
+        return TeacherTargets(inbox, self._method.options, client.shard.counts.device, verdict), teachers
+
+    @staticmethod
+    def _logits(client: Client, teachers: Mapping[int, Mapping[str, Tensor]], held: Samples) -> Tensor:
+        """Return the logits (M, n, C) of the teachers on samples that are not augmented."""
+        x = Normalizer.of(client.shard.normalization, held.x)(held.x)
+        size = client.evaluation.batch_size
+        said = [teacher_logits(client.task, peer, weights, x, batch_size=size) for peer, weights in teachers.items()]
+        return torch.stack(said)
+
+
+@contextmanager
+def tracing(path: Path) -> Iterator[Tracer]:
+    """Rebuild the federation of a run folder as its newest checkpoint has it, with the run's number of threads.
+
+    Raises:
+        InvalidRunFolder: It is none, not one of CRAD, or has no checkpoint.
+        MotleyError: The data or models of the run cannot be had any more.
+    """
+    folder = RunFolder.open(path)
+    config = stored_config(folder)
+    method = config.entry.method(config.options)
+    if not isinstance(method, Crad):
+        raise InvalidRunFolder(f"{path} is a run of {config.method}; only runs of crad can be traced")
+    checkpoint = folder.latest()
+    if checkpoint is None:
+        raise InvalidRunFolder(
+            f"{path} has no checkpoint, and so no models to trace; run it again without --checkpoint-every 0"
+        )
+    federation = build_federation(config)
+    LocalExecutor(federation.clients, method, None).restore(checkpoint.tensors)
+    with threads(choose_threads(config.settings.run.threads, federation.clients)):
+        yield Tracer(federation.clients, method, checkpoint.round, path)
+
+
+def _check_choice(flag: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise InvalidInput(f"{flag} is '{value}'; it can be {', '.join(known)}")

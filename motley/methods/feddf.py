@@ -1,0 +1,96 @@
+"""FedDF among peers: every client distils from the mean logits of all models on unlabelled proxy samples.
+
+    between peers   theta_j, the weights of a model, and n_j, its training samples        inference   unchanged
+
+    distillation   T^2 KL(softmax(mean_j z_j / T) || softmax(z_k / T)) over the proxy, the own model among the j
+    local epoch    cross-entropy on the client's own samples
+
+Our readings: a round begins with the distillation from the snapshots of the last one, then comes the local epoch; that
+is the paper's loop cut at another place. Round 1, in which no model is trained yet, and rounds without peers have no
+distillation. Every client keeps its own model; with `average_same` the clients of one architecture first take the
+average of their models, weighted by training samples (rule R6), as in the paper.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import pydantic.dataclasses
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from motley.draws import Draws
+from motley.federation import Client
+from motley.functional.averaging import average_states, shares
+from motley.functional.proxy_targets import consensus
+from motley.messages import Message, entry, weights
+from motley.methods.contracts import PeerMethod
+from motley.methods.distillation import copy_weights
+from motley.methods.proxy import divergence, train_on_labels
+from motley.methods.registry import register
+from motley.options import STRICT
+from motley.training.digest import digest, proxy_of
+from motley.training.evaluation import teacher_logits
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class FedDFOptions:
+    """Options of feddf."""
+
+    temperature: Annotated[float, Field(gt=0, description="T, of the ensemble and of the loss")] = 1.0
+    distill_steps: Annotated[int, Field(ge=0, description="gradient steps on the proxy in a round; 0: train alone")] = (
+        50
+    )
+    distill_batch: Annotated[int, Field(ge=1, description="proxy samples in such a step")] = 64
+    distill_lr: Annotated[float, Field(gt=0, description="rate of Adam in these steps")] = 1e-3
+    average_same: Annotated[bool, Field(description="average the models of one architecture before (paper)")] = False
+
+
+@dataclass(frozen=True)
+class Trained(Message):
+    """A model, frozen before the round."""
+
+    weights: Mapping[str, Tensor] = weights("state dict of the model")
+    num_samples: Tensor = entry(dtype=torch.int32, low=0, counted=False, about="n, its training samples")
+
+
+@register("feddf", options=FedDFOptions, needs=("proxy",))
+class FedDF(PeerMethod[Trained]):
+    """Ensemble distillation on common samples."""
+
+    def __init__(self, options: FedDFOptions) -> None:
+        self.options = options
+
+    def start(self, client: Client, draws: Draws) -> None:
+        pass
+
+    def snapshot(self, client: Client, round: int) -> Trained:
+        return Trained(copy_weights(client), torch.tensor(len(client.shard.train), dtype=torch.int32))
+
+    def peer_round(self, client: Client, inbox: Mapping[int, Trained], round: int, draws: Draws) -> None:
+        """Distil from all models of the last round, then train on the own samples."""
+        if inbox and round > 1 and self.options.distill_steps:
+            self._distil(client, {**inbox, client.id: self.snapshot(client, round)}, round, draws)
+        train_on_labels(client, draws, round=round)
+
+    def _distil(self, client: Client, models: Mapping[int, Trained], round: int, draws: Draws) -> None:
+        options, task, x = self.options, client.task, proxy_of(client).x
+        ids = sorted(models)  # the same sum, bit for bit, at every peer
+        size = client.evaluation.batch_size
+        said = [teacher_logits(task, peer, models[peer].weights, x, batch_size=size) for peer in ids]
+        if options.average_same:
+            same = [models[peer] for peer in ids if task.architecture(peer) == task.architecture(client.id)]
+            amounts = shares([max(1, int(one.num_samples)) for one in same])
+            client.model.load_state_dict(average_states([one.weights for one in same], amounts))
+        targets = consensus(torch.stack(said)).float()
+        adam = replace(
+            client.training,
+            optimizer="adam",
+            lr=options.distill_lr,
+            lr_decay=1.0,
+            weight_decay=0.0,
+            batch_size=options.distill_batch,
+        )
+        loss, steps = divergence(options.temperature), options.distill_steps
+        digest(client, x, targets, loss, draws, round=round, steps=steps, training=adam)

@@ -1,0 +1,192 @@
+"""`motley trace`: one sample of a finished run of CRAD, named or found, and what it refuses."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from run_folders import rows_of, snapshot
+
+from motley.cli.main import main
+from motley.engine.runs import stored_config
+from motley.engine.setup import build_federation
+from motley.engine.trace import tracing
+from motley.errors import InvalidInput
+from motley.record.checkpoints import read_checkpoint
+from motley.record.folder import RunFolder
+from motley.training.inputs import Normalizer
+
+TINY = [
+    "--protocol",
+    "global",
+    "--clients",
+    "4",
+    "--data-limit",
+    "700",
+    "--rounds",
+    "2",
+    "--lr",
+    "0.05",
+    "--device",
+    "cpu",
+]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One run for all tests."""
+    path = tmp_path_factory.mktemp("trace") / "crad"
+    assert main(["run", "crad", *TINY, "--out", str(path)]) == 0
+    return path
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """A copy of it, in the working directory."""
+    shutil.copytree(finished, tmp_path / "crad")
+    return tmp_path / "crad"
+
+
+def told(said):
+    assert (said.status, said.err) == (0, ""), said
+    return json.loads(said.out)
+
+
+def test_a_trace_shows_what_the_teachers_have_and_say(motley, run):
+    found = told(motley("trace", "crad", "--client", "1", "--image", "2", "--json"))
+    trace, label = found["trace"], found["trace"]["label"]
+    assert (found["round"], found["client"], found["part"], found["image"]) == (2, 1, "test", 2)
+    assert [one["teacher"] for one in trace["teachers"]] == [0, 2, 3]
+
+    # n and a are those of the evaluation after the last round; q is what the models of the checkpoint say.
+    rows = {row["client"]: row for row in rows_of(run) if row["kind"] == "client" and row["round"] == 2}
+    checkpoint = read_checkpoint(run / "checkpoints")
+    federation = build_federation(stored_config(RunFolder.open(run)))
+    held = federation.clients[1].shard
+    assert label == held.test.y[2]
+    x = Normalizer.of(held.normalization, held.test.x)(held.test.x[2:3])
+    said = []
+    for one in trace["teachers"]:
+        score, prefix = rows[one["teacher"]]["scores"]["validation"], f"client/{one['teacher']}/model/"
+        count = score["count"][label]
+        assert one["count"] == count
+        assert one["accuracy"] == pytest.approx(score["correct"][label] / count if count else 0.5)
+        model = federation.clients[one["teacher"]].model.eval()
+        model.load_state_dict(
+            {name.removeprefix(prefix): tensor for name, tensor in checkpoint.tensors.items() if prefix in name}
+        )
+        with torch.inference_mode():
+            said.append(torch.softmax(model(x) / found["temperature"], dim=1)[0, label].item())
+        assert (one["state"] == "no support") == (count < 2)
+    assert [one["probability"] for one in trace["teachers"]] == pytest.approx(said, abs=1e-5)
+    assert trace["uniform"] == pytest.approx(sum(said) / 3, abs=1e-5)
+
+
+def test_a_trace_leaves_a_figure_and_nothing_else(motley, run):
+    before = snapshot(run)
+    said = motley("trace", "crad", "--client", "0", "--image", "0")
+    assert (said.status, said.err) == (0, "")
+    after = snapshot(run)
+    assert {name: after[name] for name in before} == before
+    assert set(after) - set(before) == {"trace-client-0-image-0.svg"}
+    drawing = (run / "trace-client-0-image-0.svg").read_text(encoding="utf-8")
+    assert "client 0, test image 0" in drawing
+    assert "target" in drawing
+    for word in (
+        "client 0, test image 0",
+        "acceptance band",
+        "consensus before",
+        "target after",
+        "crad/trace-client-0",
+    ):
+        assert word in said.out
+    assert motley("trace", "crad", "--client", "0", "--image", "0", "--part", "train").status == 0
+    assert (run / "trace-client-0-train-image-0.svg").exists()
+
+
+def test_a_figure_is_written_where_it_is_wanted_and_over_another_one_only_if_told(motley, run):
+    words = ("trace", "crad", "--client", "0", "--image", "1", "--out", "case.png")
+    assert motley(*words).status == 0
+    Path("case.png").write_bytes(b"mine")
+    motley(*words).error("case.png exists", "--replace")
+    assert Path("case.png").read_bytes() == b"mine"
+    assert motley(*words, "--replace").status == 0
+    assert Path("case.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("case", ["success", "failure"])
+def test_the_largest_gain_and_the_largest_loss_are_found(motley, run, case):
+    found = told(motley("trace", "crad", "--find", case, "--json"))
+    sign = 1 if case == "success" else -1
+    with tracing(Path("crad")) as tracer:  # one sample after the other
+        clients = build_federation(stored_config(RunFolder.open(run))).clients
+        gains = {
+            client.id: [sign * tracer.trace(client.id, image).trace.gain for image in range(len(client.shard.test))]
+            for client in clients
+        }
+        for client, own in gains.items():
+            if max(own) > 1e-5:
+                assert own[tracer.find(case, client)[1]] == pytest.approx(max(own), abs=1e-6)
+            else:
+                with pytest.raises(InvalidInput, match=f"client {client} of crad"):
+                    tracer.find(case, client)
+    best = max(max(own) for own in gains.values())
+    assert best > 1e-4
+    assert sign * found["trace"]["gain"] == pytest.approx(best, abs=1e-6)
+    assert gains[found["client"]][found["image"]] == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("--client 4 --image 0", ("--client is 4", "clients 0 to 3")),
+        ("--client=-1 --image 0", ("--client is -1",)),
+        ("--client 0 --image 9999", ("--image is 9999", "test part of client 0")),
+        ("--client 0 --image=-1", ("--image is -1",)),
+        ("--client 0 --image 0 --part tests", ("--part is 'tests'", "test, validation, train")),
+        ("--client 0", ("--client K --image I",)),
+        ("--find sucess", ("--find is 'sucess'", "success, failure")),
+        ("--find success --image 3", ("--image",)),
+        ("--find success --client 7", ("--client is 7",)),
+        ("--client x --image 0", ("--client is 'x'", "whole number")),
+        ("--client 0 --image 0 --out case.gif", ("case.gif", ".svg")),
+        ("--client 0 --image 0 --out no/where.svg", ("there is no folder no",)),
+        ("--client 0 --image 0 --out crad", ("'crad'", ".svg")),
+    ],
+)
+def test_mistakes_are_refused_in_one_sentence(refuses, run, words, answer):
+    refuses(f"trace crad {words}", *answer)
+
+
+def test_a_folder_that_cannot_be_traced_is_refused(motley, refuses, run):
+    refuses("trace nowhere --find success", "nowhere is no run folder")
+    short = ("--clients", "3", "--data-limit", "300", "--rounds", "1", "--device", "cpu")
+    assert motley("run", "local", *short, "--out", "alone").status == 0
+    refuses("trace alone --find success", "alone is a run of local", "crad")
+    assert motley("run", "crad", *short, "--checkpoint-every", "0", "--out", "bare").status == 0
+    refuses("trace bare --client 0 --image 0", "no checkpoint", "--checkpoint-every 0")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--agreement-filter none",
+        "--agreement-filter tempered",
+        "--audit",
+        "--weighting cross-entropy --snapshot int8",
+        "--count-epsilon 1",
+    ],
+)
+def test_the_shares_of_every_variant_give_what_the_target_was_made_of(motley, options):
+    assert motley("run", "crad", *TINY, *options.split(), "--out", "other").status == 0
+    with tracing(Path("other")) as tracer:
+        for client, image in ((0, 0), (1, 3), (2, 5), (3, 1)):
+            trace = tracer.trace(client, image).trace
+            if any(one.share for one in trace.teachers):
+                made = sum(one.share * one.probability for one in trace.teachers)
+                assert made == pytest.approx(trace.raw, abs=1e-5)
+                assert sum(one.share for one in trace.teachers) == pytest.approx(1)
+            else:
+                assert trace.raw == pytest.approx(trace.uniform, abs=1e-5)
+            assert (trace.band is None) == (trace.consensus is None or "none" in options)
