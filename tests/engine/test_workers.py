@@ -24,8 +24,14 @@ from motley.messages import Message
 from motley.methods.crad import Snapshot
 from motley.options import RunOptions
 
-needs_two_cores = pytest.mark.skipif(usable_cores() < 2, reason="two workers need two cores")
+needs_two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two workers need two cores")
 DIGITS = {"clients": 5, "rounds": 3, "partition": "dirichlet:0.5", "data_limit": 400, "checkpoint_every": 1}
+
+
+@pytest.fixture(autouse=True)
+def all_cores(monkeypatch):
+    """The tests run with OMP_NUM_THREADS=1, which a run obeys, too."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
 
 def play(path: Path, method: str, workers: int, **options: object):
