@@ -1,5 +1,6 @@
 """`motley compare`."""
 
+import inspect
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -77,23 +78,30 @@ def plain_value(text: str) -> Any:
     return text
 
 
+def comparison_flags() -> list[inspect.Parameter]:
+    """Return the flags that say what is compared."""
+    return [
+        extra(
+            "methods",
+            Annotated[tuple[str, ...], Parameter(converter=words, n_tokens=1)],
+            "methods, separated by commas",
+        ),
+        extra(
+            "seeds",
+            Annotated[tuple[int, ...], Parameter(converter=whole_numbers, n_tokens=1)],
+            "seeds, separated by commas  [default: 0]",
+        ),
+        extra("reference", str, "method that the others are compared with  [default: the first]"),
+        extra("set", tuple[str, ...], "METHOD.OPTION=VALUE, an option of one method; may be repeated"),
+    ]
+
+
 app = make_app("compare", HELP)
 app.default(
     command(
         _compare,
         [
-            extra(
-                "methods",
-                Annotated[tuple[str, ...], Parameter(converter=words, n_tokens=1)],
-                "methods, separated by commas",
-            ),
-            extra(
-                "seeds",
-                Annotated[tuple[int, ...], Parameter(converter=whole_numbers, n_tokens=1)],
-                "seeds, separated by commas  [default: 0]",
-            ),
-            extra("reference", str, "method that the others are compared with  [default: the first]"),
-            extra("set", tuple[str, ...], "METHOD.OPTION=VALUE, an option of one method; may be repeated"),
+            *comparison_flags(),
             extra("out", Path, "folder of the comparison  [default: runs/compare-DATE-TIME]"),
             extra("config", Path, "TOML file with options; flags win over it"),
             extra("json", bool, "print the table as JSON", default=False),

@@ -1,12 +1,10 @@
 """`motley sweep`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import Parameter
-
-from motley.cli.command import command, extra, make_app, whole_numbers, words
-from motley.cli.compare import method_flags, plain_value
+from motley.cli.command import command, extra, make_app
+from motley.cli.compare import comparison_flags, method_flags, plain_value
 from motley.cli.flags import section_parameters
 from motley.cli.progress import RunProgress
 from motley.cli.results import show_sweep
@@ -79,18 +77,7 @@ app.default(
         _sweep,
         [
             extra("over", tuple[str, ...], "SECTION.FIELD=A,B,C, the values of one option; may be repeated"),
-            extra(
-                "methods",
-                Annotated[tuple[str, ...], Parameter(converter=words, n_tokens=1)],
-                "methods, separated by commas",
-            ),
-            extra(
-                "seeds",
-                Annotated[tuple[int, ...], Parameter(converter=whole_numbers, n_tokens=1)],
-                "seeds, separated by commas  [default: 0]",
-            ),
-            extra("reference", str, "method that the others are compared with  [default: the first]"),
-            extra("set", tuple[str, ...], "METHOD.OPTION=VALUE, an option of one method; may be repeated"),
+            *comparison_flags(),
             extra("out", Path, "folder of the sweep  [default: runs/sweep-DATE-TIME]"),
             extra("config", Path, "TOML file with options and a section [sweep]; flags win over it"),
             extra("json", bool, "print the tables as JSON", default=False),

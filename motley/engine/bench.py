@@ -28,8 +28,8 @@ from motley.methods.fedtopo_wire import Relations, pack_relations, start_state
 from motley.methods.registry import find_method
 from motley.models.assign import plan_models
 from motley.models.inference import InferenceCopies
-from motley.training.evaluation import evaluate
 from motley.training.precision import DTYPES
+from motley.training.statistics import own_score
 
 DRAWS = Draws(0)
 WARM_UP = 2
@@ -131,7 +131,7 @@ def measure_overhead(client: Client, name: str, work: Work) -> Overhead:
 
 def measure_server(num_classes: int, num_uploads: int, repeats: int) -> ServerStep:
     """Return the time of a server step for a stream of uploads, one message handed over again and again."""
-    generator = torch.Generator().manual_seed(0)
+    generator = DRAWS.generator("uploads")
     prototypes = torch.rand(num_classes, 64, dtype=torch.float64, generator=generator)
     counts = torch.randint(1, 100, (num_classes,), generator=generator)
     message = pack_relations(relations(prototypes, counts), counts, "dense")
@@ -213,15 +213,7 @@ def our_evaluation(client: Client) -> Callable[[int], None]:
     """Return our evaluation of the training part."""
 
     def run(_: int) -> None:
-        model = client.for_inference
-        evaluate(
-            model,
-            model,
-            client.shard.train,
-            client.shard.normalization,
-            num_classes=client.num_classes,
-            batch_size=client.evaluation.batch_size,
-        )
+        own_score(client, client.shard.train)
 
     return run
 

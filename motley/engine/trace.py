@@ -21,7 +21,8 @@ from motley.errors import InvalidInput, InvalidMessage, InvalidRunFolder, Motley
 from motley.federation import Client
 from motley.functional.trace import Trace, target_gains, trace_class
 from motley.methods.crad import Crad
-from motley.methods.crad_target import TeacherTargets, audit_claims
+from motley.methods.crad_audit import audit_claims
+from motley.methods.crad_target import TeacherTargets
 from motley.methods.crad_wire import Snapshot, unpack_weights
 from motley.record.folder import RunFolder
 from motley.training.evaluation import teacher_logits

@@ -114,11 +114,9 @@ class WorkerExecutor:
         for client in work:
             wait([self._begun[client]])
             if _lost(self._begun[client]):
-                at_work = next(one for one in order if _lost(self._begun[one]))
+                at_work = next(one for one, future in self._begun.items() if _lost(future))
                 raise RunFailed(f"the worker process of client {at_work}, which was at work, {LOST}")
-            outcome, packed = self._value(self._home[client], self._begun[client])
-            self._begun[client] = Future()  # lets go of the message
-            self._begun[client].set_result(Reply(None, ()))
+            outcome, packed = self._value(self._home[client], self._begun.pop(client))
             yield replace(outcome, message=None if packed is None else packed.to_message())
 
     def _costliest_first(self, client: int) -> tuple[float, int]:

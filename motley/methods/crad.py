@@ -14,7 +14,7 @@ Our readings: T = 3; a class without any supported teacher takes the mean of all
 push down the classes that the student may be alone in holding; without teachers the loss is CE alone. Noised counts
 (`count_epsilon`) are drawn once a run and serve filter and weight; accuracies are then rounded to 1/32, since
 correct / n would betray n, which is no guarantee. `crad_options.py` lists every switch, `crad_target.py` holds what
-they change between the teachers' logits and the target, `crad_wire.py` how weights travel.
+they change between the teachers' logits and the target, `crad_audit.py` the audit, `crad_wire.py` how weights travel.
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,9 @@ from motley.draws import Draws
 from motley.federation import Client, Value
 from motley.functional.count_noise import coarse_accuracies, laplace_counts
 from motley.methods.contracts import PeerMethod
+from motley.methods.crad_audit import audit_claims
 from motley.methods.crad_options import CradOptions
-from motley.methods.crad_target import TeacherTargets, audit_claims
+from motley.methods.crad_target import TeacherTargets
 from motley.methods.crad_wire import Snapshot, pack_weights, unpack_weights
 from motley.methods.distillation import copy_weights, distil
 from motley.methods.registry import register

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from motley.errors import InvalidMessage
-from motley.federation import Client
 from motley.functional.reliability import (
     Agreement,
     Rule,
@@ -20,12 +19,10 @@ from motley.functional.reliability import (
     supported,
     teacher_weights,
 )
-from motley.functional.tempered import Audit, admit_verified, audit, capped_shares, joining_shares, tempered_agreement
+from motley.functional.tempered import Audit, admit_verified, capped_shares, joining_shares, tempered_agreement
 from motley.methods.crad_journal import TeacherJournal
 from motley.methods.crad_options import CradOptions
-from motley.methods.crad_wire import Snapshot
-from motley.training.evaluation import teacher_logits
-from motley.training.inputs import Normalizer
+from motley.methods.crad_wire import Snapshot, stacked_claims
 
 RULES: Mapping[str, Rule] = {
     "precision": "precision",
@@ -129,40 +126,6 @@ class TeacherTargets:
 
     def _evidence(self) -> Tensor:
         return one_sided_precision(self.counts, self.accuracies)
-
-
-def stacked_claims(inbox: Mapping[int, Snapshot], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the counts and accuracies that peers claim, (M, C) each."""
-    counts = torch.stack([message.counts for message in inbox.values()])
-    return counts.to(device), torch.stack([message.accuracies for message in inbox.values()]).to(device)
-
-
-def audit_claims(client: Client, inbox: Mapping[int, Snapshot], teachers: Mapping[int, Mapping[str, Tensor]]) -> Audit:
-    """Run every teacher on the student's own validation part and judge its claims, (M, C) each.
-
-    Args:
-        client: The student.
-        inbox: What the peers claim.
-        teachers: Their weights, by the same ids.
-    """
-    held, size = client.shard.validation, client.evaluation.batch_size
-    counts, accuracies = stacked_claims(inbox, held.x.device)
-    own = client.shard.validation_counts.to(held.x.device)
-    alarms, right = torch.zeros_like(accuracies), torch.zeros_like(accuracies)
-    if len(held):
-        x = Normalizer.of(client.shard.normalization, held.x)(held.x)
-        for position, (peer, weights) in enumerate(teachers.items()):
-            guess = teacher_logits(client.task, peer, weights, x, batch_size=size).argmax(dim=1)
-            right[position] = torch.bincount(guess[guess == held.y], minlength=client.num_classes)
-            alarms[position] = torch.bincount(guess[guess != held.y], minlength=client.num_classes)
-    return audit(
-        counts,
-        accuracies,
-        own_counts=own.expand(counts.shape),
-        own_correct=right,
-        negatives=(len(held) - own).expand(counts.shape),
-        false_alarms=alarms,
-    )
 
 
 def _stacked_cross_entropies(inbox: Mapping[int, Snapshot], counts: Tensor) -> Tensor:

@@ -68,3 +68,9 @@ def _unpacked(tensor: Tensor, scale: Tensor | None) -> Tensor:
     if scale is not None:
         return dequantise(tensor, scale)
     return tensor.float() if tensor.dtype == torch.float16 else tensor
+
+
+def stacked_claims(inbox: Mapping[int, Snapshot], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the counts and accuracies that peers claim, (M, C) each."""
+    counts = torch.stack([message.counts for message in inbox.values()])
+    return counts.to(device), torch.stack([message.accuracies for message in inbox.values()]).to(device)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from motley.data.shards import Samples
 from motley.federation import Client
 from motley.functional.prototypes import class_prototypes, class_sums
 from motley.models.split import SplitModel
@@ -65,11 +66,16 @@ def class_means(client: Client, measure: Measure, *, part: Literal["train", "val
 
 def validation_score(client: Client) -> Score:
     """Return how the client's model does on its own validation part."""
+    return own_score(client, client.shard.validation)
+
+
+def own_score(client: Client, samples: Samples) -> Score:
+    """Return how the client's model does on some of its own samples."""
     model = client.for_inference
     return evaluate(
         model,
         model,
-        client.shard.validation,
+        samples,
         client.shard.normalization,
         num_classes=client.num_classes,
         batch_size=client.evaluation.batch_size,
