@@ -1,7 +1,8 @@
 """Several methods on the same seeds, each run in a folder of its own; finished ones are never run again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,17 @@ import tomli_w
 
 from motley.data.dataset import Dataset
 from motley.data.sources import load_dataset
-from motley.engine.config import ConfigFile, RunConfig, parse_config, resolve
+from motley.engine.config import ConfigFile, RunConfig, parse_config
 from motley.engine.runs import Material, Watch, make_folder, resume_run, start_run
 from motley.engine.signals import StopSignals
+from motley.engine.variants import Row, make_row
 from motley.errors import Interrupted, InvalidConfig
 from motley.models.assign import ModelFactory
+from motley.options import DataOptions
 from motley.record.comparison import CONFIG, Comparison, load_comparison, run_path
 from motley.record.load import load_run
+
+Load = Callable[[DataOptions], Dataset]
 
 
 @dataclass(frozen=True)
@@ -23,34 +28,44 @@ class Plan:
     """What a comparison runs.
 
     Attributes:
-        configs: One a method, with any seed.
-        seeds: The seeds, the same for every method.
-        reference: The method that the others are compared with.
+        rows: Methods and variants of methods.
+        seeds: The seeds, the same for every row.
+        reference: Name of the row that the others are compared with.
+        variants: What the variants among the rows change, by name.
+        paper: Published figures that the result is held against (section `paper` of a file).
     """
 
-    configs: tuple[RunConfig, ...]
+    rows: tuple[Row, ...]
     seeds: tuple[int, ...]
     reference: str
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    paper: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the rows."""
+        return tuple(row.name for row in self.rows)
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Return the names of the methods."""
-        return tuple(config.method for config in self.configs)
+        """Return the names of the methods, each once."""
+        return tuple(dict.fromkeys(row.config.method for row in self.rows))
 
     def config(self, position: int, seed: int) -> RunConfig:
         """Return the configuration of one run."""
-        config = self.configs[position]
+        config = self.rows[position].config
         run = replace(config.settings.run, seed=seed)
         return replace(config, settings=replace(config.settings, run=run))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as TOML holds it."""
         table: dict[str, Any] = {
-            "compare": {"methods": list(self.methods), "seeds": list(self.seeds), "reference": self.reference}
+            "compare": {"methods": list(self.names), "seeds": list(self.seeds), "reference": self.reference}
         }
-        for config in self.configs:
-            table |= {name: value for name, value in config.to_dict().items() if name != "method"}
-        return table
+        for row in self.rows:
+            table |= {name: value for name, value in row.base.to_dict().items() if name != "method"}
+        extra = {"variants": dict(self.variants), "paper": dict(self.paper)}
+        return table | {name: value for name, value in extra.items() if value}
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,7 @@ class CompareWatch:
     """Whoever wants to see a comparison while it goes on.
 
     Attributes:
-        began_run: Method, seed, position from 0 and number of the run that begins; returns who watches it.
+        began_run: Name of the row, seed, position from 0 and number of the run that begins; returns who watches it.
     """
 
     began_run: Callable[[str, int, int, int], Watch] = field(default=lambda *_: Watch())
@@ -78,16 +93,18 @@ def plan_comparison(
     Raises:
         InvalidConfig: Nothing to compare, a method or a seed twice, or an option that is not accepted.
     """
-    methods = tuple(methods) or tuple(file.compare.get("methods", ()))
-    seeds = tuple(seeds) or tuple(file.compare.get("seeds", ())) or (0,)
+    asked = tuple(methods) or tuple(file.compare.get("methods", ()))
     if not methods:
+        asked += tuple(name for name in file.variants if name not in asked)
+    seeds = tuple(seeds) or tuple(file.compare.get("seeds", ())) or (0,)
+    if not asked:
         raise InvalidConfig("nothing to compare: give --methods, for example --methods local,fedtopo")
     if not all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in seeds):
         raise InvalidConfig(f"compare.seeds are {list(seeds)}; they must be whole numbers, 0 or larger")
-    configs = tuple(resolve(method, file, flags, method_flags.get(method, {})) for method in methods)
-    configs = _with_one_proxy(configs)
-    names = [config.method for config in configs]
-    if others := [method for method in method_flags if method not in names]:
+    rows = _with_one_proxy(tuple(make_row(name, file, flags, method_flags) for name in asked))
+    names = [row.name for row in rows]
+    run = {row.config.method for row in rows}
+    if others := [method for method in method_flags if method not in run]:
         raise InvalidConfig(
             f"options are set for {', '.join(others)}, which the comparison does not run; it runs {', '.join(names)}"
         )
@@ -101,16 +118,21 @@ def plan_comparison(
         raise InvalidConfig(
             f"the reference '{chosen}' is not one of the methods ({', '.join(names)}); add it to --methods"
         )
-    return Plan(configs, seeds, chosen)
+    variants = {name: file.variants[name] for name in names if name in file.variants}
+    return Plan(rows, seeds, chosen, variants, file.paper)
 
 
-def _with_one_proxy(configs: tuple[RunConfig, ...]) -> tuple[RunConfig, ...]:
-    """Return the configurations with the proxy set of those that need one, so that all have the same partition."""
-    sizes = [config.settings.data.proxy for config in configs if config.settings.data.proxy is not None]
+def _with_one_proxy(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """Return the rows with the proxy set of those that need one, so that all have the same partition."""
+    sizes = [row.config.settings.data.proxy for row in rows if row.config.settings.data.proxy is not None]
     if not sizes:
-        return configs
-    data = replace(configs[0].settings.data, proxy=max(sizes))
-    return tuple(replace(config, settings=replace(config.settings, data=data)) for config in configs)
+        return rows
+
+    def with_proxy(config: RunConfig) -> RunConfig:
+        data = replace(config.settings.data, proxy=max(sizes))
+        return replace(config, settings=replace(config.settings, data=data))
+
+    return tuple(replace(row, base=with_proxy(row.base), config=with_proxy(row.config)) for row in rows)
 
 
 def start_comparison(
@@ -126,9 +148,10 @@ def start_comparison(
     Raises:
         MotleyError: As for a single run; finished runs are kept.
     """
-    ready = dataset if dataset is not None else load_dataset(plan.configs[0].settings.data)
+    load = _loader(dataset)
+    load(plan.rows[0].config.settings.data)  # before a folder is made
     folder = make_folder(path, "compare", {CONFIG: tomli_w.dumps(plan.to_dict()).encode()})
-    return _run_all(plan, folder.path, watch, ready, factory)
+    return _run_all(plan, folder.path, watch, load, factory)
 
 
 def resume_comparison(
@@ -139,9 +162,12 @@ def resume_comparison(
     Raises:
         MotleyError: As for a single run.
     """
-    plan = stored_plan(path)
-    ready = dataset if dataset is not None else load_dataset(plan.configs[0].settings.data)
-    return _run_all(plan, path, watch, ready, factory)
+    return _run_all(stored_plan(path), path, watch, _loader(dataset), factory)
+
+
+def _loader(dataset: Dataset | None) -> Load:
+    """Return what gives the samples of a row; rows that read the same share them."""
+    return lru_cache(maxsize=1)(load_dataset) if dataset is None else lambda _: dataset
 
 
 def stored_plan(path: Path) -> Plan:
@@ -154,19 +180,21 @@ def stored_plan(path: Path) -> Plan:
     return plan_comparison(parse_config(comparison.config, str(path / CONFIG)), {}, {})
 
 
-def _run_all(plan: Plan, path: Path, watch: CompareWatch, dataset: Dataset, factory: ModelFactory | None) -> Comparison:
-    jobs = [(position, seed) for seed in plan.seeds for position in range(len(plan.configs))]
+def _run_all(plan: Plan, path: Path, watch: CompareWatch, load: Load, factory: ModelFactory | None) -> Comparison:
+    jobs = [(position, seed) for seed in plan.seeds for position in range(len(plan.rows))]
     signals, number = StopSignals(), 0
     try:
         with signals.listen():
             for number, (position, seed) in enumerate(jobs, start=1):
-                config = plan.config(position, seed)
-                folder = run_path(path, config.method, seed)
-                material = Material(dataset, factory, signals)
+                name, config = plan.names[position], plan.config(position, seed)
+                folder = run_path(path, name, seed)
+                if folder.exists() and load_run(folder).finished:
+                    continue
+                material = Material(load(config.settings.data), factory, signals)
                 if not folder.exists():
-                    start_run(config, folder, material, watch.began_run(config.method, seed, number - 1, len(jobs)))
-                elif not load_run(folder).finished:
-                    resume_run(folder, material, watch.began_run(config.method, seed, number - 1, len(jobs)))
+                    start_run(config, folder, material, watch.began_run(name, seed, number - 1, len(jobs)))
+                else:
+                    resume_run(folder, material, watch.began_run(name, seed, number - 1, len(jobs)))
     except Interrupted as stop:
         text = f"interrupted in run {number} of {len(jobs)}; continue with: motley resume {path}"
         raise Interrupted(text, stop.exit_status) from None

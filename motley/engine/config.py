@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import pydantic
 from pydantic import Field, ValidationError
@@ -116,12 +116,16 @@ class ConfigFile:
         sections: Values by section name or method name.
         method: The method of `motley run`, if it names one.
         compare: The values of the section `compare`.
+        variants: Changed options by name of the variant (see `motley.engine.variants`).
+        paper: The values of the section `paper`.
         name: Where it came from, for errors.
     """
 
     sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     method: str | None = None
     compare: Mapping[str, Any] = field(default_factory=dict)
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    paper: Mapping[str, Any] = field(default_factory=dict)
     name: str = "the command line"
 
 
@@ -154,14 +158,12 @@ def parse_config(table: Mapping[str, Any], name: str) -> ConfigFile:
             unknown keys inside the known sections.
     """
     faults: list[str] = []
+    extra, rest = _split_extra(table, faults)
     sections: dict[str, Mapping[str, Any]] = {}
-    method, compare = None, {}
-    for key, value in table.items():
+    method = None
+    for key, value in rest.items():
         if key == "method" and isinstance(value, str):
             method = value
-        elif key == "compare" and isinstance(value, dict):
-            compare = value
-            faults += _unknown(key, value, CompareSection)
         elif key in SECTIONS and isinstance(value, dict):
             sections[key] = value
             faults += _unknown(key, value, SECTIONS[key])
@@ -170,16 +172,34 @@ def parse_config(table: Mapping[str, Any], name: str) -> ConfigFile:
             faults += _unknown(key, value, entry.options)
         elif key == "method":
             faults.append(f"method is {_show(value)}; it must be text")
-        elif key in {*SECTIONS, "compare"} or _method_of(key):
+        elif key in SECTIONS or _method_of(key):
             faults.append(f"'{key}' is {_show(value)}; it must be a section [{key}]")
         else:
             kind = "section" if isinstance(value, dict) else "key"
             faults.append(f"unknown {kind} '{key}'{_hint(key, isinstance(value, dict))}")
     if faults:
         raise InvalidConfig(f"{name}: {'; '.join(faults)}")
-    file = ConfigFile(sections, method, compare, name)
-    build(CompareSection, compare, "compare", file)
+    file = ConfigFile(sections, method, name=name, **extra)
+    for section, kind in EXTRA_SECTIONS.items():
+        build(kind, extra.get(section, {}), section, file)
     return file
+
+
+def _split_extra(table: Mapping[str, Any], faults: list[str]) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]]:
+    """Return the sections that are not of a run, and the rest; what is wrong with them is added to `faults`."""
+    extra, rest = {}, dict(table)
+    for key in (*EXTRA_SECTIONS, "variants"):
+        value = rest.pop(key, {})
+        if not isinstance(value, dict):
+            faults.append(f"'{key}' is {_show(value)}; it must be a section [{key}]")
+        elif wrong := [name for name, one in value.items() if key == "variants" and not isinstance(one, dict)]:
+            faults.append(
+                f"variants.{wrong[0]} is {_show(value[wrong[0]])}; it must be a section [variants.{wrong[0]}]"
+            )
+        else:
+            extra[key] = value
+            faults += _unknown(key, value, EXTRA_SECTIONS[key]) if key in EXTRA_SECTIONS else []
+    return extra, rest
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -189,6 +209,28 @@ class CompareSection:
     methods: tuple[str, ...] = ()
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
     reference: str | None = None
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class PaperSection:
+    """The section `paper` of a file: published figures that a comparison is held against.
+
+    Attributes:
+        source: Which table of which paper.
+        figure: Which accuracy of ours stands beside them.
+        values: Per cent by name of the row, alone or as mean and standard deviation.
+        points: The same for the points of a sweep, by the point's text as in `fedtopo.strength=2`.
+        departures: In what this comparison differs from the published one, a sentence each.
+    """
+
+    source: str = ""
+    figure: Literal["local", "global"] = "local"
+    values: dict[str, float | list[float]] = field(default_factory=dict)
+    points: dict[str, dict[str, float | list[float]]] = field(default_factory=dict)
+    departures: tuple[str, ...] = ()
+
+
+EXTRA_SECTIONS: dict[str, type[Any]] = {"compare": CompareSection, "paper": PaperSection}  # not of a run
 
 
 def resolve(method: str, file: ConfigFile, flags: Mapping[str, Any], method_flags: Mapping[str, Any]) -> RunConfig:
@@ -336,7 +378,7 @@ def _near(key: str, names: Iterable[str]) -> str:
 def _hint(key: str, is_section: bool) -> str:
     """Return a hint at what an unknown key at the top of a file, or an unknown section, may have meant."""
     if is_section:
-        return _near(key, [*SECTIONS, "compare", *method_names()])
+        return _near(key, [*SECTIONS, *EXTRA_SECTIONS, "variants", *method_names()])
     word = key.replace("-", "_")
     homes = _homes()
     if word in homes:
@@ -347,7 +389,7 @@ def _hint(key: str, is_section: bool) -> str:
     near = difflib.get_close_matches(plain(key), places, n=1)
     if near:
         return f" (did you mean '{places[near[0]]}'?)"
-    return f" (known sections: {', '.join([*SECTIONS, 'compare'])})"
+    return f" (known sections: {', '.join([*SECTIONS, *EXTRA_SECTIONS, 'variants'])})"
 
 
 def _homes() -> dict[str, str]:

@@ -134,6 +134,11 @@ def plan_sweep(base: Plan, grid: Grid) -> SweepPlan:
         section = place.partition(".")[0]
         if section not in {*SECTIONS, *base.methods}:
             raise InvalidConfig(f"{place} is swept, but {section} is not run; it runs {', '.join(base.methods)}")
+        for name, changes in base.variants.items():
+            if place.partition(".")[2] in changes.get(section, {}):
+                raise InvalidConfig(
+                    f"{place} is swept, but the variant '{name}' sets it; take it out of one of the two"
+                )
     points = grid_points(grid)
     return SweepPlan(base, grid, points, tuple(_plan_point(base, point) for point in points))
 
@@ -143,6 +148,9 @@ def _plan_point(base: Plan, point: Point) -> Plan:
     for place, value in point.items():
         section, _, name = place.partition(".")
         table[section] = {**table[section], name: value}
+    if paper := table.pop("paper", None):
+        published = paper.get("points", {}).get(point_text(point), paper.get("values", {}))
+        table["paper"] = {**{key: one for key, one in paper.items() if key != "points"}, "values": published}
     return plan_comparison(parse_config(table, f"point {point_text(point)}"), {}, {})
 
 
@@ -196,7 +204,7 @@ def _try_points(plan: SweepPlan, load: Callable[[DataOptions], Dataset]) -> None
     """Build the federation of every point, once for those that differ in nothing that could be refused."""
     tried = set()
     for point, comparison in zip(plan.points, plan.plans, strict=True):
-        for position in range(len(comparison.configs)):
+        for position in range(len(comparison.rows)):
             config = _without_measurement(comparison.config(position, comparison.seeds[0]))
             own, run = config.settings, config.settings.run
             sections = (own.data, own.partition, own.models)
@@ -239,7 +247,7 @@ def _play_all(plan: SweepPlan, path: Path, watch: SweepWatch, load: Callable[[Da
                     resume_comparison(
                         folder,
                         watch.began_point(position, total, point_text(point)),
-                        dataset=load(comparison.configs[0].settings.data),
+                        dataset=load(comparison.rows[0].config.settings.data),
                     )
                 finished = {**runs, **finished}
     except Interrupted as stop:
@@ -253,7 +261,7 @@ def _runs(plan: Plan, folder: Path) -> dict[str, Path]:
     return {
         tomli_w.dumps(plan.config(position, seed).to_dict()): run_path(folder, method, seed)
         for seed in plan.seeds
-        for position, method in enumerate(plan.methods)
+        for position, method in enumerate(plan.names)
     }
 
 

@@ -11,6 +11,7 @@ from motley.record.files import write_text
 from motley.record.folder import REPORT
 from motley.record.load import load_run
 from motley.report.accounts import missing_section, traffic_section
+from motley.report.columns import Table
 from motley.report.facts import (
     Fact,
     Options,
@@ -24,7 +25,7 @@ from motley.report.material import Runs, with_summary
 from motley.report.method_sections import method_sections
 from motley.report.render import to_html
 from motley.report.sections import Section, accuracy_sections
-from motley.report.tables import Table, comparison_table, run_table, single_runs
+from motley.report.tables import comparison_table, run_table, single_runs
 from motley.report.templating import template
 from motley.report.wording import percent, plural
 

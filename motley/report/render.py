@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from motley.report.tables import Column, Table
+from motley.report.columns import Column, Table
 from motley.report.templating import template
 
 GAP = 2  # columns of the terminal between two columns of the table

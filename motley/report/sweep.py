@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 
 from motley.record.files import write_text
 from motley.record.sweep import Point, Sweep, Value, point_text, value_text
+from motley.report.columns import Column, Table
 from motley.report.drawing import legend_below, line_style, look, name_ticks, new_figure, save_figure, turn_if_long
 from motley.report.render import to_csv, to_markdown
-from motley.report.tables import Column, Table, comparison_table
+from motley.report.tables import comparison_table
 from motley.report.wording import MISSING
 
 MARKDOWN, CSV, FIGURE = "table.md", "table.csv", "figure.svg"

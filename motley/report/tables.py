@@ -1,17 +1,18 @@
 """The final table of a comparison or a run: plain columns, the rule that they follow, and remarks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from motley.functional.statistics import mean_sd
 from motley.record.comparison import Comparison, method_line
 from motley.record.load import RunRecord
 from motley.record.summary import TRAFFIC
+from motley.report.columns import Column, Table, Value
 from motley.report.material import FINISHED, Runs, finished, majority_accuracy, status, with_summary
+from motley.report.paper import paper_columns, rules_of_paper
 from motley.report.wording import MISSING, duration, interval, number, percent, plural, points, size
 
-Value = float | int | str | None
 Line = Mapping[str, Any]
 
 FIGURES = {  # key of a line: name of the group, and what stands before a title outside of it
@@ -23,47 +24,6 @@ FIGURES = {  # key of a line: name of the group, and what stands before a title 
 ALONE = "local"  # the method that shares nothing
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column.
-
-    Attributes:
-        group: What it belongs to; columns of a group stand together.
-        title: What it shows, understood inside the group.
-        heading: The same, understood without the group.
-        cells: As a reader sees them, one a method.
-        data: The same for programs, by name: accuracies and differences as fractions, sizes in bytes, times in seconds.
-        text: Whether it is aligned to the left.
-    """
-
-    group: str
-    title: str
-    heading: str
-    cells: tuple[str, ...]
-    data: Mapping[str, tuple[Value, ...]]
-    text: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table with what one must know to read it.
-
-    Attributes:
-        columns: The first ones, without a group, tell the rows apart.
-        rules: How the figures were made.
-        remarks: What is special in this table.
-    """
-
-    columns: tuple[Column, ...]
-    rules: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def rows(self) -> list[tuple[str, ...]]:
-        """Return the cells row by row."""
-        return list(zip(*(column.cells for column in self.columns), strict=True))
-
-
 def comparison_table(comparison: Comparison) -> Table:
     """Return the table of a comparison; only runs that finished count, and the remarks name the others."""
     methods = comparison.config["compare"]["methods"]
@@ -71,7 +31,8 @@ def comparison_table(comparison: Comparison) -> Table:
     runs = {method: comparison.runs.get(method, {}) for method in methods}
     done = replace(comparison, runs={method: finished(own) for method, own in runs.items()})
     lines = done.table()
-    columns = _columns(lines, comparison.reference if len(methods) > 1 else None)
+    paper = comparison.config.get("paper", {})
+    columns = _columns(lines, comparison.reference if len(methods) > 1 else None, paper)
     open_runs = [
         f"{method} seed {seed}: {status(runs[method][seed]) if seed in runs[method] else 'not begun'}"
         for method in methods
@@ -82,7 +43,10 @@ def comparison_table(comparison: Comparison) -> Table:
     if max((len(line["seeds"]) for line in lines), default=0) == 1:
         remarks.append("One seed gives no deviation and no interval; add seeds to tell methods apart (--seeds 0,1,2).")
     everything = [run for own in done.runs.values() for run in own.values()]
-    return Table(columns, tuple(_rules(lines, everything)), tuple(remarks + _without_data(everything)))
+    remarks += _without_data(everything) + [
+        f"Departs from the published setting: {text}" for text in paper.get("departures", ())
+    ]
+    return Table(columns, (*_rules(lines, everything), *rules_of_paper(paper)), tuple(remarks))
 
 
 def run_table(run: RunRecord) -> Table:
@@ -97,7 +61,9 @@ def run_table(run: RunRecord) -> Table:
     return Table(columns, tuple(_rules([line], [run])), tuple(remarks + _without_data([run])))
 
 
-def _columns(lines: Sequence[Line], reference: str | None) -> tuple[Column, ...]:
+def _columns(
+    lines: Sequence[Line], reference: str | None, paper: Mapping[str, Any] | None = None
+) -> tuple[Column, ...]:
     names = tuple(str(line["method"]) for line in lines)
     columns = [
         Column("", "method", "method", names, {"method": names}, text=True),
@@ -107,6 +73,8 @@ def _columns(lines: Sequence[Line], reference: str | None) -> tuple[Column, ...]
         found = [line.get(key) or {} for line in lines]
         if any(found):
             columns += _accuracy_columns(key, found, names, reference)
+            if paper and key == paper.get("figure", "local"):
+                columns += paper_columns(paper.get("values", {}), names, [one.get("mean") for one in found])
     columns += _cost_columns(lines)
     return tuple(columns)
 
