@@ -57,6 +57,10 @@ class RunFailed(MotleyError):
     """A run broke through no mistake of the user; finished rounds are kept and can be resumed."""
 
 
+class RunDiverged(RunFailed):
+    """A run ended because clients had to be left out, as a rule with numbers that were not finite; others may go on."""
+
+
 class Interrupted(MotleyError):
     """The user or the system asked the run to stop; `exit_status` tells by which signal."""
 
@@ -67,6 +71,14 @@ class Interrupted(MotleyError):
 
 class MotleyWarning(UserWarning):
     """Something the user should know while the run goes on; it is shown once and stored with the run."""
+
+
+class NonFiniteTeacher(MotleyError):
+    """The logits of a peer's model on a student's samples are infinite or not a number, whatever its weights are."""
+
+    def __init__(self, peer: int) -> None:
+        super().__init__(f"the logits of peer {peer} are not finite")
+        self.peer = peer
 
 
 class NonFiniteLoss(MotleyError):

@@ -1,6 +1,7 @@
 """What a federation consists of: the task that all share, and the clients with their models and data."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +14,13 @@ from motley.options import EvalOptions, TrainOptions
 
 # Plain numbers, as a journal and a row hold them.
 Value = float | int | str | None | Sequence["Value"] | Mapping[str, "Value"]
+
+Part = Callable[[str], AbstractContextManager[None]]
+
+
+def unmeasured(name: str) -> AbstractContextManager[None]:  # noqa: ARG001
+    """Enclose a part of a client's work that nobody measures."""
+    return nullcontext()
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,8 @@ class Client:
         memory: Named tensors that the method keeps on this client; part of every checkpoint.
         journal: What was measured on this client since the engine last asked; plain numbers.
         train_dtype: In which dtype its convolutions and products compute while training; all else is float32.
+        part: Encloses the parts of its work by name: "training", "backward" and "teachers" inside of it; who measures
+            what they cost puts something else here.
     """
 
     id: int
@@ -85,6 +95,7 @@ class Client:
     memory: dict[str, Tensor] = field(default_factory=dict)
     journal: dict[str, Value] = field(default_factory=dict)
     train_dtype: torch.dtype = torch.float32
+    part: Part = unmeasured
 
     @property
     def num_classes(self) -> int:

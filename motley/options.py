@@ -59,8 +59,8 @@ class PartitionOptions:
     scheme: Annotated[
         str,
         Field(
-            description="iid, dirichlet:ALPHA, dirichlet-capped:ALPHA, pathological:K, pathological-random:K or "
-            "column:NAME; a smaller ALPHA is more skewed"
+            description="iid, dirichlet:ALPHA, dirichlet-capped:ALPHA, pathological:K, pathological-random:K, shared "
+            "(all samples to all clients) or column:NAME; a smaller ALPHA is more skewed"
         ),
     ] = "dirichlet:0.1"
     clients: Annotated[int, Field(ge=1, description="number of clients; column:NAME takes the column's number")] = 20
@@ -113,6 +113,13 @@ class ModelOptions:
         int | Literal["own"] | None,
         Field(description="feature width d before the head; own: each architecture's own; default: the pool's"),
     ] = None
+    init_seed: Annotated[
+        Annotated[int, Field(ge=0)] | Literal["run"],
+        Field(description="seed of the initial weights; run: that of the run; a number: all runs start alike"),
+    ] = "run"
+    same_start: Annotated[
+        bool, Field(description="clients of one architecture start from the same weights, as in much public code")
+    ] = False
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -121,6 +128,20 @@ class TrainOptions:
 
     local_epochs: Annotated[int, Field(ge=1, description="passes over the training part in a round")] = 1
     batch_size: Annotated[int, Field(ge=1, description="samples in a batch")] = 64
+    shuffle: Annotated[
+        bool, Field(description="a new order of the training part in every epoch; no: always that of the split")
+    ] = True
+    last_batch: Annotated[
+        Literal["keep", "drop"],
+        Field(description="drop: a last batch that is not full is left out; a client without a full one never trains"),
+    ] = "keep"
+    class_means: Annotated[
+        Literal["all", "batches"],
+        Field(
+            description="prototypes and mean outputs: of all training samples, or of as many from the front of the "
+            "split as fill whole batches (with last_batch = drop)"
+        ),
+    ] = "all"
     optimizer: Annotated[Literal["sgd", "adam", "adamw"], Field(description="local optimizer")] = "sgd"
     lr: Annotated[float, Field(gt=0, description="learning rate of round 1")] = 0.05
     lr_decay: Annotated[float, Field(gt=0, le=1, description="the rate of round r is lr * lr_decay^(r - 1)")] = 1.0
@@ -165,6 +186,19 @@ class RunOptions:
         Literal["auto", "server", "replicated", "peers"],
         Field(description="auto: what the method is made for; replicated: a server method among peers"),
     ] = "auto"
+    graph: Annotated[
+        str,
+        Field(
+            description="whom an active peer learns from: complete (all others that are active), ring (both neighbours "
+            "by id) or random:K (K others, drawn anew each round)"
+        ),
+    ] = "complete"
+    peers: Annotated[
+        Literal["active", "stale"],
+        Field(
+            description="active: peers learn from those of the round; stale: also from the last snapshots of all others"
+        ),
+    ] = "active"
     device: Annotated[str, Field(description="auto, cpu, cuda, cuda:N or mps")] = "auto"
     threads: Annotated[
         Annotated[int, Field(ge=1)] | Literal["auto"],
@@ -177,13 +211,38 @@ class RunOptions:
     precision: Annotated[
         str,
         Field(
-            description="fp32, bf16, training/inference such as fp32/bf16, NAME=... for each architecture, or auto: "
-            "what a short measurement finds fastest for each on this machine"
+            description="fp32, bf16, training/inference such as fp32/bf16 (then, if wanted, /channels-last or "
+            "/contiguous, and /trimmed), NAME=... for each architecture, or auto: what a short measurement finds "
+            "fastest for each on this machine"
         ),
     ] = "fp32"
     checkpoint_every: Annotated[
         int, Field(ge=0, description="rounds between checkpoints; 0: none, and a resume begins again")
     ] = 10
+
+
+@dataclass(frozen=True, config=STRICT)
+class FaultOptions:
+    """Faulty peers, for studies of how a method stands them."""
+
+    bad_peers: Annotated[
+        int, Field(ge=0, description="how many clients, drawn by the seed of the run, send something faulty; 0: none")
+    ] = 0
+    bad_kind: Annotated[
+        Literal["untrained", "constant", "lying", "failing"],
+        Field(
+            description="untrained: the model before round 1; constant: one class; lying: class c + 1 for c; failing: "
+            "nothing in every third round"
+        ),
+    ] = "untrained"
+    forged_samples: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=1_000_000_000,
+            description="validation samples of every class that a faulty peer claims, all right; 0: what it measures",
+        ),
+    ] = 0
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -196,3 +255,4 @@ class Settings:
     train: TrainOptions = field(default_factory=TrainOptions)
     eval: EvalOptions = field(default_factory=EvalOptions)
     run: RunOptions = field(default_factory=RunOptions)
+    faults: FaultOptions = field(default_factory=FaultOptions)

@@ -5,7 +5,15 @@ import pytest
 from pydantic import ValidationError
 
 from motley.methods.registry import find_method, method_names
-from motley.options import DataOptions, EvalOptions, PartitionOptions, RunOptions, Settings, TrainOptions
+from motley.options import (
+    DataOptions,
+    EvalOptions,
+    ModelOptions,
+    PartitionOptions,
+    RunOptions,
+    Settings,
+    TrainOptions,
+)
 
 CLASSES = [*get_type_hints(Settings).values(), *(find_method(name).options for name in method_names())]
 
@@ -49,6 +57,10 @@ def test_f1_an_unknown_option_is_refused(kind):
         (TrainOptions, "optimizer", "rmsprop"),
         (TrainOptions, "keep_optimizer", "False"),
         (TrainOptions, "keep_optimizer", 0),
+        (TrainOptions, "shuffle", "no"),
+        (TrainOptions, "last_batch", "skip"),
+        (ModelOptions, "init_seed", -1),
+        (ModelOptions, "init_seed", "same"),
         (EvalOptions, "every", 0),
         (RunOptions, "rounds", "three"),
         (RunOptions, "rounds", True),

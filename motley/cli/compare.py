@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from motley.cli.command import command, extra, make_app, whole_numbers, words
 from motley.cli.flags import section_parameters
+from motley.cli.output import warnings_to_stderr
 from motley.cli.progress import RunProgress
 from motley.cli.results import show_result
 from motley.engine.comparison import CompareWatch, plan_comparison, start_comparison
@@ -38,7 +39,7 @@ def _compare(values: dict[str, Any]) -> None:
         seeds=values.get("seeds", ()),
         reference=values.get("reference"),
     )
-    with RunProgress() as progress:
+    with warnings_to_stderr(), RunProgress() as progress:
         comparison = start_comparison(plan, values.get("out"), compare_watch(progress))
     show_result(comparison.path, as_json=values["json"])
 

@@ -23,6 +23,7 @@ TITLES = {
     "train": "Local training",
     "eval": "Evaluation",
     "run": "Run",
+    "faults": "Faulty peers (studies)",
 }
 
 

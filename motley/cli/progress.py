@@ -19,6 +19,7 @@ from rich.progress import (
 
 from motley.engine.config import RunConfig
 from motley.engine.crew import Crew
+from motley.engine.faults import bad_peers, faults_text
 from motley.engine.header import participation_text
 from motley.engine.runs import Watch
 from motley.engine.setup import Federation
@@ -96,6 +97,8 @@ class RunProgress:
         )
         part = f"{participation_text(config, federation)} take part in a round"
         self.say(f"  {len(data.shards)} clients ({models}); {part}; {self._where(federation)}")
+        if bad := bad_peers(config, len(data.shards)):
+            self.say(f"  {faults_text(config.settings.faults, bad)}")
         self._task = self._bar.add_task(self._label, total=self._total, accuracy="")
 
     def _round(self, row: RoundRow) -> None:

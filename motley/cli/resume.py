@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from motley.cli.command import command, extra, make_app, positional, whole_number
 from motley.cli.compare import compare_watch
+from motley.cli.output import warnings_to_stderr
 from motley.cli.progress import RunProgress
 from motley.cli.results import show_result, show_sweep
 from motley.cli.sweep import sweep_watch
@@ -32,7 +33,7 @@ def _resume(values: dict[str, Any]) -> None:
     if (path / SWEEP_CONFIG).is_file():
         _resume_sweep(path, values)
         return
-    with RunProgress() as progress:
+    with warnings_to_stderr(), RunProgress() as progress:
         if (path / COMPARE_CONFIG).is_file():
             if "rounds" in values:
                 raise InvalidConfig(f"{path} is a comparison; --rounds is for one of its runs, below {path / 'runs'}")
@@ -45,7 +46,7 @@ def _resume(values: dict[str, Any]) -> None:
 def _resume_sweep(path: Path, values: dict[str, Any]) -> None:
     if "rounds" in values:
         raise InvalidConfig(f"{path} is a sweep; --rounds is for one of its runs, below {path / 'points'}")
-    with RunProgress() as progress:
+    with warnings_to_stderr(), RunProgress() as progress:
         resume_sweep(path, sweep_watch(progress))
     show_sweep(path, as_json=values["json"])
 

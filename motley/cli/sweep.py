@@ -6,6 +6,7 @@ from typing import Any
 from motley.cli.command import command, extra, make_app
 from motley.cli.compare import comparison_flags, method_flags, plain_value
 from motley.cli.flags import section_parameters
+from motley.cli.output import warnings_to_stderr
 from motley.cli.progress import RunProgress
 from motley.cli.results import show_sweep
 from motley.engine.comparison import CompareWatch, plan_comparison
@@ -45,7 +46,7 @@ def _sweep(values: dict[str, Any]) -> None:
         reference=values.get("reference"),
     )
     plan = plan_sweep(base, grid)
-    with RunProgress() as progress:
+    with warnings_to_stderr(), RunProgress() as progress:
         sweep = play_sweep(plan, values.get("out"), sweep_watch(progress))
     show_sweep(sweep.path, as_json=values["json"])
 

@@ -109,21 +109,26 @@ def build_federated_data(
     proxy = proxy_positions(labels, rest, data_options.proxy, draws, notes)
     rest = np.setdiff1d(rest, proxy)
     partition, rng = _partition(pool, rest, options, num_classes=dataset.num_classes, seed=seed, notes=notes)
+    shared = options.scheme == "shared"  # one client's data, which all have
     parts = tuple(
         _split_client(index, labels, options, draws=draws, rng=rng, client=client)
-        for client, index in enumerate(partition.indices)
+        for client, index in enumerate(partition.indices[:1] if shared else partition.indices)
     )
     train_index = np.sort(np.concatenate([part.train for part in parts]))
     normalization = normalization_of(pool.x[torch.from_numpy(train_index)], data_options.normalize)
     if data_options.normalize == "half" and pool.x.dtype != torch.uint8:
         notes.add("signals are used as stored: normalize = half is made for pictures")
+    shards = tuple(_shard(pool, part, dataset.num_classes, normalization) for part in parts)
+    if shared:
+        parts, shards = parts * options.clients, shards * options.clients
+        notes.add("shared: every client has the same samples, so their accuracies are of one test part")
     _note_empty_tests(parts, notes)
     counts = partition.counts(labels, dataset.num_classes)
     return FederatedData(
         dataset_name=dataset.name,
         class_names=dataset.class_names,
         input_shape=dataset.input_shape,
-        shards=tuple(_shard(pool, part, dataset.num_classes, normalization) for part in parts),
+        shards=shards,
         common_test=_common_test(dataset, pool, common, options),
         normalization=normalization,
         partition=partition,

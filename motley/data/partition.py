@@ -17,7 +17,7 @@ from motley.errors import InvalidInput, InvalidPartition
 
 @dataclass(frozen=True)
 class Partition:
-    """Positions of the samples in the pool, one array a client; every position occurs at most once."""
+    """Positions of the samples in the pool, one array a client; every position occurs at most once, unless `shared`."""
 
     scheme: str
     seed: int
@@ -95,11 +95,12 @@ def make_partition(
     balance: bool = False,
     columns: Mapping[str, np.ndarray] | None = None,
 ) -> Partition:
-    """Give every sample of a pool to one client.
+    """Give every sample of a pool to one client, or with `shared` to every client.
 
     Args:
         labels: Classes of the pool, (n,), integer in 0..num_classes - 1.
-        scheme: `iid`, `dirichlet:A`, `dirichlet-capped:A`, `pathological:K`, `pathological-random:K`, `column:NAME`.
+        scheme: `iid`, `dirichlet:A`, `dirichlet-capped:A`, `pathological:K`, `pathological-random:K`, `shared`,
+            `column:NAME`.
         clients: Number of clients; `column:NAME` has as many as the column has values, and does not read this.
         num_classes: C.
         seed: Same seed and labels, same partition or same error.
@@ -143,6 +144,8 @@ def draw_partition(
     rng = np.random.RandomState(seed % 2**32)  # the published tables come from this generator
     if parsed.kind == "column":
         partition = Partition(scheme, seed, tuple(_by_value(parsed.column, columns or {}, len(labels))))
+    elif parsed.kind == "shared":
+        partition = Partition(scheme, seed, (np.arange(len(labels)),) * clients)
     else:
         least = default_min_samples(len(labels), clients) if min_samples is None else min_samples
         if clients * least > len(labels):

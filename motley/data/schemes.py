@@ -12,6 +12,7 @@ ABOUT = {
     "dirichlet-capped:ALPHA": "the same as published code does it: a client that has its fair share gets nothing more",
     "pathological:K": "exactly K classes a client, handed out in class order as published code does it",
     "pathological-random:K": "exactly K classes a client, drawn at random, every class at least once",
+    "shared": "no partition: every client has all samples, in the same training and test parts; for comparing models",
     "column:NAME": "natural clients: the distinct values of a column of the source, for example subject or user",
 }
 
@@ -39,7 +40,7 @@ def parse_scheme(text: str) -> Scheme:
         close = get_close_matches(kind, FORMS, n=1)
         hint = f"; did you mean '{FORMS[close[0]]}'?" if close else ""
         raise InvalidPartition(f"partition.scheme is '{text}', which is not one of {', '.join(FORMS.values())}{hint}")
-    if kind == "iid" and not colon:
+    if kind in {"iid", "shared"} and not colon:
         return Scheme(kind)
     if kind == "column" and value:
         return Scheme(kind, column=value)

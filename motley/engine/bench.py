@@ -28,7 +28,8 @@ from motley.methods.fedtopo_wire import Relations, pack_relations, start_state
 from motley.methods.registry import find_method
 from motley.models.assign import plan_models
 from motley.models.inference import InferenceCopies
-from motley.training.precision import DTYPES
+from motley.training.layout import place
+from motley.training.precision import DTYPES, Precision, measure_precision
 from motley.training.statistics import own_score
 
 DRAWS = Draws(0)
@@ -61,11 +62,17 @@ class Work:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Images per second of one architecture: "plain" is a bare loop, float32, contiguous, nothing folded; else ours."""
+    """Images per second of one architecture.
+
+    Attributes:
+        train, infer: "plain" is a bare loop, float32, contiguous, nothing folded; the others are ours.
+        auto: What a measurement chose.
+    """
 
     architecture: str
     train: dict[str, float]
     infer: dict[str, float]
+    auto: str
 
 
 @dataclass(frozen=True)
@@ -101,18 +108,29 @@ def bench_federation(work: Work) -> Federation:
 
 
 def measure_throughput(client: Client, name: str, work: Work) -> Throughput:
-    """Return images per second of `local` training and of inference copies in both precisions, and of bare loops."""
-    count, own = len(client.shard.train), client.task
+    """Return images per second of `local` training and of inference copies in every precision, and of bare loops."""
+    count, shape = len(client.shard.train), client.task.input_shape
+    batches = {"train_batch": client.training.batch_size, "infer_batch": client.evaluation.batch_size}
+    auto = measure_precision(client.model, shape, **batches)
+    forms = {word: Precision(dtype, dtype) for word, dtype in DTYPES.items()} | {"auto": auto}
     plain = replace(client, model=copy.deepcopy(client.model).to(memory_format=torch.contiguous_format))
-    bare = medians(work.repeats, bare_training(plain), bare_evaluation(plain, lambda: plain.model))
-    train, infer = {"plain": count / bare[0]}, {"plain": count / bare[1]}
-    for word, dtype in DTYPES.items():
-        client.train_dtype = dtype
-        client.task = replace(own, inference=InferenceCopies({own.architecture(client.id): dtype}))
-        trained, inferred = medians(work.repeats, our_round(client, "local"), our_evaluation(client))
-        train[word], infer[word] = count / trained, count / inferred
-    client.train_dtype, client.task = torch.float32, own
-    return Throughput(name, train, infer)
+    ours = {word: _in_form(client, form) for word, form in forms.items()}
+    sides = [bare_training(plain), bare_evaluation(plain, lambda: plain.model)]
+    for one in ours.values():
+        sides += [our_round(one, "local"), our_evaluation(one)]
+    speeds = [count / seconds for seconds in medians(work.repeats, *sides)]
+    words = ["plain", *ours]
+    return Throughput(
+        name, dict(zip(words, speeds[::2], strict=True)), dict(zip(words, speeds[1::2], strict=True)), str(auto)
+    )
+
+
+def _in_form(client: Client, form: Precision) -> Client:
+    """Return a client with a copy of the model that computes in a precision and layout."""
+    device = next(client.model.parameters()).device
+    model = place(copy.deepcopy(client.model), client.task.input_shape, device, form.layout)
+    task = replace(client.task, inference=InferenceCopies({client.task.architecture(client.id): form.infer}))
+    return replace(client, model=model, task=task, train_dtype=form.train, memory={}, journal={})
 
 
 def measure_overhead(client: Client, name: str, work: Work) -> Overhead:

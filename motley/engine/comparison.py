@@ -1,5 +1,6 @@
 """Several methods on the same seeds, each run in a folder of its own; finished ones are never run again."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -13,8 +14,8 @@ from motley.data.sources import load_dataset
 from motley.engine.config import ConfigFile, RunConfig, parse_config
 from motley.engine.runs import Material, Watch, make_folder, resume_run, start_run
 from motley.engine.signals import StopSignals
-from motley.engine.variants import Row, make_row
-from motley.errors import Interrupted, InvalidConfig
+from motley.engine.variants import Row, make_row, nested
+from motley.errors import Interrupted, InvalidConfig, MotleyWarning, RunDiverged
 from motley.models.assign import ModelFactory
 from motley.options import DataOptions
 from motley.record.comparison import CONFIG, Comparison, load_comparison, run_path
@@ -118,7 +119,7 @@ def plan_comparison(
         raise InvalidConfig(
             f"the reference '{chosen}' is not one of the methods ({', '.join(names)}); add it to --methods"
         )
-    variants = {name: file.variants[name] for name in names if name in file.variants}
+    variants = {name: nested(file.variants[name]) for name in names if name in file.variants}
     return Plan(rows, seeds, chosen, variants, file.paper)
 
 
@@ -144,6 +145,8 @@ def start_comparison(
     factory: ModelFactory | None = None,
 ) -> Comparison:
     """Run a comparison in a new folder, one below `runs` if none is named.
+
+    A run whose numbers are no longer finite is warned of and left unfinished; the others go on.
 
     Raises:
         MotleyError: As for a single run; finished runs are kept.
@@ -191,10 +194,14 @@ def _run_all(plan: Plan, path: Path, watch: CompareWatch, load: Load, factory: M
                 if folder.exists() and load_run(folder).finished:
                     continue
                 material = Material(load(config.settings.data), factory, signals)
-                if not folder.exists():
-                    start_run(config, folder, material, watch.began_run(name, seed, number - 1, len(jobs)))
-                else:
-                    resume_run(folder, material, watch.began_run(name, seed, number - 1, len(jobs)))
+                try:
+                    if not folder.exists():
+                        start_run(config, folder, material, watch.began_run(name, seed, number - 1, len(jobs)))
+                    else:
+                        resume_run(folder, material, watch.began_run(name, seed, number - 1, len(jobs)))
+                except RunDiverged as error:
+                    text = f"{name}, seed {seed}: {error}; the other runs go on without it"
+                    warnings.warn(text, MotleyWarning, stacklevel=2)
     except Interrupted as stop:
         text = f"interrupted in run {number} of {len(jobs)}; continue with: motley resume {path}"
         raise Interrupted(text, stop.exit_status) from None

@@ -180,14 +180,15 @@ def parse_config(table: Mapping[str, Any], name: str) -> ConfigFile:
     if faults:
         raise InvalidConfig(f"{name}: {'; '.join(faults)}")
     file = ConfigFile(sections, method, name=name, **extra)
-    for section, kind in EXTRA_SECTIONS.items():
-        build(kind, extra.get(section, {}), section, file)
+    for section, options in EXTRA_SECTIONS.items():
+        build(options, extra.get(section, {}), section, file)
     return file
 
 
 def _split_extra(table: Mapping[str, Any], faults: list[str]) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]]:
     """Return the sections that are not of a run, and the rest; what is wrong with them is added to `faults`."""
-    extra, rest = {}, dict(table)
+    extra: dict[str, Mapping[str, Any]] = {}
+    rest = dict(table)
     for key in (*EXTRA_SECTIONS, "variants"):
         value = rest.pop(key, {})
         if not isinstance(value, dict):

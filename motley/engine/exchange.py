@@ -1,81 +1,21 @@
-"""How messages go round: through a server, among peers that each play the server, or among peers with snapshots."""
+"""How messages go round: through a server, or among peers that each play the server; `peers.py` has the other ways."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
 from motley.draws import Draws
 from motley.engine.executor import Executor, Outcome
+from motley.engine.graph import Graph
+from motley.engine.peers import AggregatorExchange, PeerExchange, StalePeerExchange
+from motley.engine.played import Exchange, Played, Traffic, below
 from motley.errors import InvalidConfig, InvalidMessage, RunFailed
-from motley.federation import Task, Value
+from motley.federation import Task
 from motley.messages import Message
 from motley.methods.contracts import ServerMethod, Upload
 from motley.methods.registry import MethodEntry
-
-
-@dataclass
-class Traffic:
-    """Scalars and bytes that one client sent (up) and received (down) in a round."""
-
-    up_scalars: int = 0
-    up_bytes: int = 0
-    down_scalars: int = 0
-    down_bytes: int = 0
-
-    def sent(self, message: Message, times: int = 1) -> None:
-        """Count a message that left the client."""
-        self.up_scalars += times * message.num_scalars
-        self.up_bytes += times * message.num_bytes
-
-    def received(self, message: Message) -> None:
-        """Count a message that reached the client."""
-        self.down_scalars += message.num_scalars
-        self.down_bytes += message.num_bytes
-
-
-@dataclass
-class Played:
-    """What came of one round.
-
-    Attributes:
-        participants: Ids of those who took part, ascending.
-        missing: Reason by id of those whose upload is left out.
-        journals, seconds, traffic: By id.
-    """
-
-    participants: list[int]
-    missing: dict[int, str] = field(default_factory=dict)
-    journals: dict[int, Mapping[str, Value]] = field(default_factory=dict)
-    seconds: dict[int, float] = field(default_factory=dict)
-    traffic: dict[int, Traffic] = field(default_factory=dict)
-
-    def note(self, outcome: Outcome) -> None:
-        """Take over what an executor says of one client."""
-        self.journals[outcome.client_id] = outcome.journal
-        self.seconds[outcome.client_id] = outcome.seconds
-        if outcome.missing:
-            self.missing[outcome.client_id] = outcome.missing
-
-
-class Exchange(Protocol):
-    """One way for messages to go round."""
-
-    def play(self, round: int, participants: list[int], draws: Draws) -> Played:
-        """Play one round; afterwards the state is the new one."""
-
-    def views(self) -> dict[int, Message | None]:
-        """Return what each client's inference sees now."""
-
-    def finish_round(self) -> None:
-        """Forget what would be needed to undo the round."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the state by name, as after the last finished round."""
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take the state from what `tensors` returned."""
+from motley.options import RunOptions
 
 
 class ServerExchange:
@@ -109,7 +49,7 @@ class ServerExchange:
         return {f"state/{name}": tensor for name, tensor in self._before.tensors().items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        self._state = self._before = type(self._state).from_tensors(_below("state/", tensors))
+        self._state = self._before = type(self._state).from_tensors(below("state/", tensors))
 
     def finish_round(self) -> None:
         self._before = self._state
@@ -151,60 +91,22 @@ class ReplicatedExchange:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         self._states = self._before = {
-            peer: type(state).from_tensors(_below(f"replica/{peer}/", tensors)) for peer, state in self._states.items()
+            peer: type(state).from_tensors(below(f"replica/{peer}/", tensors)) for peer, state in self._states.items()
         }
 
     def finish_round(self) -> None:
         self._before = self._states
 
 
-class PeerExchange:
-    """Peers send each other snapshots that were taken before the round; every active peer learns from the others."""
-
-    def __init__(self, executor: Executor, task: Task, draws: Draws) -> None:
-        self._executor, self._task = executor, task
-        executor.start(draws)
-
-    def play(self, round: int, participants: list[int], draws: Draws) -> Played:
-        played = Played(participants, traffic={peer: Traffic() for peer in participants})
-        snapshots: dict[int, Message] = {}
-        for peer, message in self._executor.snapshots(participants, round).items():
-            try:
-                message.check(f"peer {peer}", C=self._task.num_classes)
-                snapshots[peer] = message
-            except InvalidMessage as error:
-                played.missing[peer] = str(error)
-        inboxes = {
-            peer: {other: message for other, message in snapshots.items() if other != peer} for peer in participants
-        }
-        for peer in participants:
-            if peer in snapshots:
-                played.traffic[peer].sent(snapshots[peer], times=len(participants) - 1)
-            for message in inboxes[peer].values():
-                played.traffic[peer].received(message)
-        for outcome in self._executor.learn(inboxes, round, draws):
-            played.note(outcome)
-        return played
-
-    def views(self) -> dict[int, Message | None]:
-        return dict.fromkeys(range(self._task.num_clients))
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {}
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        pass
-
-    def finish_round(self) -> None:
-        pass
-
-
-def make_exchange(kind: str, entry: MethodEntry, method: Any, executor: Executor, task: Task, draws: Draws) -> Exchange:
+def make_exchange(
+    options: RunOptions, entry: MethodEntry, method: Any, executor: Executor, task: Task, draws: Draws
+) -> Exchange:
     """Return the exchange of a run.
 
     Raises:
         InvalidConfig: The method cannot run that way.
     """
+    kind, graph = options.exchange, Graph.parse(options.graph)
     if kind == "auto":
         kind = "server" if entry.has_server else "peers"
     if entry.has_server and kind == "peers":
@@ -213,11 +115,40 @@ def make_exchange(kind: str, entry: MethodEntry, method: Any, executor: Executor
         )
     if not entry.has_server and kind != "peers":
         raise InvalidConfig(f"run.exchange is '{kind}', but {entry.name} has no server; use 'peers'")
+    _check_peers(options, entry, graph)
     if kind == "server":
         return ServerExchange(method, executor, task, draws)
     if kind == "replicated":
         return ReplicatedExchange(method, executor, task, draws)
-    return PeerExchange(executor, task, draws)
+    if entry.has_aggregators:
+        return AggregatorExchange(method, executor, task, draws)
+    if options.peers == "stale":
+        return StalePeerExchange(executor, task, draws, entry.sends["peers"])
+    return PeerExchange(executor, task, draws, graph)
+
+
+def _check_peers(options: RunOptions, entry: MethodEntry, graph: Graph) -> None:
+    """Refuse a graph, or stale peers, where nobody chooses whom to learn from.
+
+    Raises:
+        InvalidConfig: As said.
+    """
+    given = "graph" if graph.kind != "complete" else "peers" if options.peers != "active" else None
+    if given is None or entry.is_silent:
+        return
+    if entry.has_server:
+        reason = "has a server, which hears all clients of a round (so does every peer that plays it)"
+    elif entry.has_aggregators:
+        reason = "draws for itself who sends to whom (--senders, --aggregators)"
+    elif graph.kind != "complete" and options.peers == "stale":
+        raise InvalidConfig(
+            f"run.peers is 'stale' with run.graph = '{options.graph}', but whoever keeps the snapshots of all peers "
+            "must be sent them; take one of the two"
+        )
+    else:
+        return
+    value = getattr(options, given)
+    raise InvalidConfig(f"run.{given} is '{value}', but {entry.name} {reason}; leave --{given} out")
 
 
 def _uploads(outcomes: Iterator[Outcome], played: Played, copies: int) -> Iterator[Upload[Any]]:
@@ -235,7 +166,3 @@ def _checked(state: Message, round: int, task: Task) -> Message:
     except InvalidMessage as error:
         raise RunFailed(f"the state after round {round} is not valid: {error}") from error
     return state
-
-
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

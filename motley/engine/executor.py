@@ -17,7 +17,7 @@ from motley.draws import Draws
 from motley.errors import InvalidMessage, NonFiniteLoss, RunFailed
 from motley.federation import Client, Value
 from motley.messages import Message
-from motley.methods.contracts import PeerMethod, ServerMethod
+from motley.methods.contracts import AggregatorMethod, PeerMethod, Returned, ServerMethod
 from motley.methods.registry import Method
 from motley.training.evaluation import Score, evaluate_all
 
@@ -56,6 +56,15 @@ class Executor(Protocol):
     def learn(self, inboxes: Mapping[int, Mapping[int, Message]], round: int, draws: Draws) -> Iterator[Outcome]:
         """Work off the peers of a round, each with its inbox."""
 
+    def send(self, ids: Iterable[int], round: int, draws: Draws) -> Iterator[Outcome]:
+        """Let the senders of a turn make what they send to its aggregator."""
+
+    def aggregate(self, client_id: int, inbox: Mapping[int, Message], round: int, draws: Draws) -> list[Outcome]:
+        """Let an aggregator work on what it was sent; the outcomes are its own and those of what goes back."""
+
+    def receive(self, messages: Mapping[int, Message], round: int) -> None:
+        """Give senders what came back from an aggregator."""
+
     def scores(self, views: Mapping[int, Message | None]) -> dict[int, dict[str, Score]]:
         """Evaluate clients on all sets they have; `views` is what their inference sees."""
 
@@ -88,7 +97,7 @@ class LocalExecutor:
         self._before: dict[int, dict[str, Tensor]] = {}
 
     def start(self, draws: Draws) -> None:
-        if isinstance(self._method, PeerMethod):
+        if isinstance(self._method, PeerMethod | AggregatorMethod):
             for client in self._clients.values():
                 self._method.start(client, draws)
 
@@ -115,6 +124,27 @@ class LocalExecutor:
                 client, round, lambda client=client, inbox=inbox: method.peer_round(client, inbox, round, draws)
             )
 
+    def send(self, ids: Iterable[int], round: int, draws: Draws) -> Iterator[Outcome]:
+        method = self._method
+        assert isinstance(method, AggregatorMethod)
+        for client_id in ids:
+            client = self._begin(client_id)
+            yield _attempt(client, round, lambda client=client: method.snapshot(client, round, draws))
+
+    def aggregate(self, client_id: int, inbox: Mapping[int, Message], round: int, draws: Draws) -> list[Outcome]:
+        method = self._method
+        assert isinstance(method, AggregatorMethod)
+        client = self._begin(client_id)
+        back: dict[int, Returned[Any]] = {}
+        own = _attempt(client, round, lambda: back.update(method.aggregate(client, inbox, round, draws)))
+        return [own, *(Outcome(peer, one.message, one.missing, one.journal, 0.0) for peer, one in back.items())]
+
+    def receive(self, messages: Mapping[int, Message], round: int) -> None:
+        method = self._method
+        assert isinstance(method, AggregatorMethod)
+        for client_id, message in messages.items():
+            method.receive(self._clients[client_id], message, round)
+
     def scores(self, views: Mapping[int, Message | None]) -> dict[int, dict[str, Score]]:
         return {client_id: self._score(self._clients[client_id], view) for client_id, view in views.items()}
 
@@ -140,7 +170,8 @@ class LocalExecutor:
     def _begin(self, client_id: int) -> Client:
         """Keep what the client had before the round, so that an interrupt can leave a whole round behind."""
         client = self._clients[client_id]
-        self._before[client_id] = {name: tensor.detach().clone() for name, tensor in _tensors(client).items()}
+        if client_id not in self._before:  # a client may have several turns in a round
+            self._before[client_id] = {name: tensor.detach().clone() for name, tensor in _tensors(client).items()}
         client.journal.clear()
         return client
 

@@ -4,12 +4,14 @@ import os
 import platform
 import shlex
 import sys
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from motley.engine.config import RunConfig
 from motley.engine.crew import Crew
+from motley.engine.faults import bad_peers, faults_text
 from motley.engine.setup import Federation
 
 LIBRARIES = ("motley-fl", "torch", "numpy", "safetensors")
@@ -18,6 +20,7 @@ LIBRARIES = ("motley-fl", "torch", "numpy", "safetensors")
 def run_header(config: RunConfig, federation: Federation, crew: Crew) -> dict[str, Any]:
     """Return the header of a run as plain values; it is known before round 1."""
     data, plan = federation.data, federation.plan
+    faults, bad = config.settings.faults, bad_peers(config, len(data.shards))
     counts = [shard.counts.tolist() for shard in data.shards]
     parts = [{"train": len(s.train), "validation": len(s.validation), "test": len(s.test)} for s in data.shards]
     return {
@@ -40,7 +43,8 @@ def run_header(config: RunConfig, federation: Federation, crew: Crew) -> dict[st
             "effective_classes": data.heterogeneity.mean_effective_classes,
             "label_distance": data.heterogeneity.mean_distance,
         },
-        "notes": list(data.notes),
+        "notes": [*data.notes, *([faults_text(faults, bad)] if bad else [])],
+        **({"faults": {"clients": list(bad), **asdict(faults)}} if bad else {}),
         "chance": 1 / data.num_classes,
         "device": str(federation.device),
         "machine": {

@@ -1,18 +1,19 @@
 """Whether the models of a federation are what a method asks for (rule R11)."""
 
+import warnings
 from collections.abc import Callable, Hashable
 
 from torch import nn
 
 from motley.data.wording import listed
-from motley.errors import InvalidConfig
+from motley.errors import InvalidConfig, MotleyWarning
 from motley.federation import Client
 from motley.methods.registry import MethodEntry
 from motley.models.assign import ModelPlan
 
 
 def check_needs(entry: MethodEntry, clients: list[Client], plan: ModelPlan) -> None:
-    """Compare what all clients must have in common.
+    """Compare what all clients must have in common, and warn where nobody has what a method measures by.
 
     Raises:
         InvalidConfig: Some clients differ from client 0; they are named, with what they have and what would help.
@@ -26,6 +27,12 @@ def check_needs(entry: MethodEntry, clients: list[Client], plan: ModelPlan) -> N
         _check_alike(
             entry, clients, "one architecture", lambda client: _architecture(client, plan), "take one --models NAME"
         )
+    if "validation" in entry.needs and not any(len(client.shard.validation) for client in clients):
+        text = (
+            f"{entry.name} measures its peers on validation samples, of which no client has any, so all peers count "
+            "alike; take --protocol global, or --validation-fraction 0.2 with protocol local"
+        )
+        warnings.warn(text, MotleyWarning, stacklevel=2)
 
 
 def _width(client: Client) -> Hashable:

@@ -4,7 +4,7 @@ The block is the safetensors blob that travels between machines, too. A tensor o
 file descriptor each, of which a process has about a thousand.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from motley.messages import Message
 
 SHARED_FROM = 65_536  # bytes; what is smaller goes through the pipe
+BUNDLE = 64_000_000  # bytes: a block for each of 1,000 snapshots would need as many file descriptors
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,38 @@ class Packed:
 
     def _bytes(self) -> bytes:
         return self.block if isinstance(self.block, bytes) else self.block.numpy().tobytes()
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Several messages in one block of bytes: by number, kind and where they lie."""
+
+    block: bytes | Tensor
+    parts: Mapping[int, tuple[type[Message], int, int]]
+
+    @classmethod
+    def of(cls, messages: Mapping[int, Message]) -> Iterator[Self]:
+        """Pack messages in their order, as many into a bundle as fit; a larger one has its own."""
+        data = bytearray()
+        parts: dict[int, tuple[type[Message], int, int]] = {}
+        for number, message in messages.items():
+            blob = message.to_bytes()
+            if parts and len(data) + len(blob) > BUNDLE:
+                yield cls(_block(bytes(data)), parts)
+                data, parts = bytearray(), {}
+            parts[number] = type(message), len(data), len(data) + len(blob)
+            data += blob
+        if parts:
+            yield cls(_block(bytes(data)), parts)
+
+    def to_messages(self, wanted: Collection[int]) -> dict[int, Message]:
+        """Unpack those messages that are wanted, in the order of the bundle."""
+        block = memoryview(self.block) if isinstance(self.block, bytes) else self.block.numpy().data
+        return {
+            number: kind.from_bytes(bytes(block[start:stop]))
+            for number, (kind, start, stop) in self.parts.items()
+            if number in wanted
+        }
 
 
 def _block(data: bytes) -> bytes | Tensor:

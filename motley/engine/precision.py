@@ -1,14 +1,15 @@
-"""The precision of every architecture of a run: asked for, or measured once a machine and stored with the run.
+"""Precision and layout of every architecture of a run: asked for, or measured once a machine and stored with the run.
 
 `auto` is resolved before round 1 into a text that names the choice for each architecture, `cnn=bf16/bf16,
-resnet18=fp32/bf16` (training/inference), and this text takes its place in the run's configuration. So a resume, and a
-repetition with the stored configuration, compute as the run did, whatever a new measurement would say.
+resnet18=fp32/bf16/trimmed` (training/inference/layout), and this text takes its place in the run's configuration. So a
+resume, and a repetition with the stored configuration, compute as the run did, whatever a new measurement would say.
 """
 
 import json
 import os
 import platform
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -16,14 +17,15 @@ import torch
 from motley.errors import InvalidConfig
 from motley.federation import Client
 from motley.models.assign import ModelPlan
-from motley.training.precision import Precision, computes_bfloat16, measure_precision
+from motley.training.precision import DTYPES, Precision, computes_bfloat16, measure_precision
 
 
 def resolve_precision(asked: str, plan: ModelPlan, clients: list[Client]) -> dict[str, Precision]:
     """Return the precision of each architecture; for models of a factory, which have no name of their own, of "*".
 
     Args:
-        asked: `fp32`, `bf16`, `training/inference`, `auto`, or `NAME=...` for each architecture.
+        asked: `fp32`, `bf16`, `training/inference`, with the layout after it, `auto`, or `NAME=...` for each
+            architecture.
         plan: Names of the architectures.
         clients: Whose models may be measured.
 
@@ -35,7 +37,7 @@ def resolve_precision(asked: str, plan: ModelPlan, clients: list[Client]) -> dic
         return _listed(asked, names)
     if asked != "auto":
         return dict.fromkeys(names, Precision.parse(asked))
-    if plan.factory is not None or not computes_bfloat16(next(clients[0].model.parameters()).device):
+    if plan.factory is not None or next(clients[0].model.parameters()).device.type not in {"cpu", "cuda"}:
         return dict.fromkeys(names, Precision())
     kept = _Measurements()
     return {name: kept.precision(name, clients[plan.clients_of(name)[0]]) for name in names}
@@ -46,7 +48,7 @@ def precision_text(chosen: Mapping[str, Precision]) -> str:
     values = set(chosen.values())
     if len(values) == 1:
         only = values.pop()
-        return str(only) if only.train != only.infer else str(only).partition("/")[0]
+        return str(only) if only.train != only.infer else str(only).partition("/")[2]
     return ",".join(f"{name}={precision}" for name, precision in chosen.items())
 
 
@@ -79,7 +81,8 @@ class _Measurements:
         machine = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
         shape = "x".join(map(str, client.task.input_shape))
         sizes = f"{client.training.batch_size}/{client.evaluation.batch_size}"
-        key = f"torch {torch.__version__}, {machine}, {torch.get_num_threads()} threads, {name}, {shape}, batch {sizes}"
+        library = f"motley {version('motley-fl')}, torch {torch.__version__}"
+        key = f"{library}, {machine}, {torch.get_num_threads()} threads, {name}, {shape}, batch {sizes}"
         if key in self._known:
             return Precision.parse(self._known[key])
         found = measure_precision(
@@ -87,6 +90,7 @@ class _Measurements:
             client.task.input_shape,
             train_batch=client.training.batch_size,
             infer_batch=client.evaluation.batch_size,
+            dtypes=[dtype for name, dtype in DTYPES.items() if name == "fp32" or computes_bfloat16(device)],
         )
         self._known[key] = str(found)
         self._write()

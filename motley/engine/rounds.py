@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 from motley.draws import Draws
-from motley.engine.exchange import Exchange, Played, Traffic
 from motley.engine.executor import Executor
 from motley.engine.metrics import round_metrics
 from motley.engine.participation import draw_participants
+from motley.engine.played import Exchange, Played, Traffic
 from motley.engine.signals import StopSignals
-from motley.errors import RunFailed
+from motley.errors import RunDiverged
 from motley.record.checkpoints import Checkpoint
 from motley.record.folder import RunFolder
 from motley.record.rows import ClientRow, RoundRow
@@ -34,6 +34,7 @@ class Rounds:
         folder: Where rows and checkpoints go.
         signals: Who tells of Ctrl-C.
         progress: Called after every round.
+        bad: Ids of faulty peers, without whom the accuracies are recorded, too.
         round: The last finished round; -1 before the evaluation that precedes round 1.
         failures: Rounds in a row in which a client had to be left out, by client.
     """
@@ -49,6 +50,7 @@ class Rounds:
     folder: RunFolder
     signals: StopSignals
     progress: Progress
+    bad: tuple[int, ...] = ()
     round: int = -1
     failures: dict[int, int] = field(default_factory=dict)
 
@@ -56,7 +58,8 @@ class Rounds:
         """Play all rounds that are left, record them, and leave a checkpoint at the end.
 
         Raises:
-            RunFailed: A client failed, or had to be left out three rounds in a row, or nobody was left.
+            RunFailed: A client failed.
+            RunDiverged: A client had to be left out three rounds in a row, or nobody was left.
         """
         if self.round < 0:
             self._finish(Played([]), 0, {"train": 0.0})
@@ -90,7 +93,7 @@ class Rounds:
             round=number,
             participants=played.participants,
             missing={str(client): reason for client, reason in played.missing.items()},
-            metrics=round_metrics(scores) if due else {},
+            metrics=round_metrics(scores, self.bad) if due else {},
             seconds=seconds,
         )
         with self.signals.writing():
@@ -108,13 +111,13 @@ class Rounds:
         """End the run if a client is left out for the third round in a row, or if nobody is left."""
         for client in played.participants:
             if self.failures[client] >= FAILURES_IN_A_ROW:
-                raise RunFailed(
+                raise RunDiverged(
                     f"client {client} was left out of {FAILURES_IN_A_ROW} rounds in a row, last of round {number}: "
                     f"{played.missing[client]}; a smaller learning rate (--lr) or --clip-norm 5 may help"
                 )
         if played.missing and len(played.missing) == len(played.participants):
             client, reason = next(iter(played.missing.items()))
-            raise RunFailed(f"no client finished round {number}; client {client}: {reason}")
+            raise RunDiverged(f"no client finished round {number}; client {client}: {reason}")
 
 
 def _client_rows(played: Played, scores: dict[int, dict[str, Score]], number: int) -> list[ClientRow]:

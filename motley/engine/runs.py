@@ -17,10 +17,12 @@ from motley.data.dataset import Dataset
 from motley.draws import Draws
 from motley.engine.config import ConfigFile, RunConfig, parse_config, resolve
 from motley.engine.crew import Crew, choose_crew, client_costs
-from motley.engine.exchange import Exchange, make_exchange
+from motley.engine.exchange import make_exchange
 from motley.engine.executor import Executor, LocalExecutor
+from motley.engine.faults import bad_peers, make_method
 from motley.engine.header import run_header
 from motley.engine.notices import told_warnings
+from motley.engine.played import Exchange
 from motley.engine.rounds import Rounds
 from motley.engine.setup import Federation, build_federation
 from motley.engine.signals import StopSignal, StopSignals
@@ -129,7 +131,7 @@ def resume_run(path: Path, material: Material, watch: Watch, *, rounds: int | No
                 f"{path} has finished all of its {before.summary['rounds']} rounds; ask for more with --rounds N"
             )
         federation = build_federation(config, dataset=material.dataset, factory=material.factory)
-        _check_partition(folder, federation)
+        check_partition(folder, federation, "resume")
         checkpoint = folder.latest()
         with material.signals.writing():
             folder.rewind(checkpoint.round if checkpoint else -1)
@@ -177,6 +179,7 @@ def _play(
         folder=folder,
         signals=signals,
         progress=watch.finished_round,
+        bad=bad_peers(config, federation.task.num_clients),
     )
     try:
         if checkpoint is not None:
@@ -200,7 +203,8 @@ def _play(
             raise
         what = str(error) if isinstance(error, RunFailed) else f"{type(error).__name__}: {error}"
         kept = f"{max(rounds.round, 0)} finished rounds are kept in {folder.path}, the traceback is in {LOG} there"
-        raise RunFailed(f"{what}; {kept}") from error
+        kind = type(error) if isinstance(error, RunFailed) else RunFailed
+        raise kind(f"{what}; {kept}") from error
     with signals.writing():
         _leave(rounds, folder, config, federation, crew, told, "finished")
     return load_run(folder.path)
@@ -213,7 +217,7 @@ def _prepare(config: RunConfig, federation: Federation, material: Material) -> t
         InvalidConfig: The method cannot run with this exchange, or there cannot be so many workers.
     """
     entry, run = config.entry, config.settings.run
-    method = entry.method(config.options)
+    method = make_method(config, federation)
     costs = client_costs(federation.clients)
     crew = choose_crew(run, federation.clients, costs, federation.participants_per_round)
     executor: Executor
@@ -221,7 +225,9 @@ def _prepare(config: RunConfig, federation: Federation, material: Material) -> t
         executor = LocalExecutor(federation.clients, method, _common_test(federation))
     else:
         executor = hire(config, crew, costs, material.dataset, material.factory)
-    return crew, (make_exchange(run.exchange, entry, method, executor, federation.task, Draws(run.seed)), executor)
+    # What a server starts from are weights; peers have theirs already, and `start` draws other things for them.
+    draws = federation.starts if entry.has_server else Draws(run.seed)
+    return crew, (make_exchange(run, entry, method, executor, federation.task, draws), executor)
 
 
 def _farewell(rounds: Rounds, path: Path) -> str:
@@ -271,8 +277,13 @@ def _partition_bytes(federation: Federation) -> bytes:
     return buffer.getvalue()
 
 
-def _check_partition(folder: RunFolder, federation: Federation) -> None:
-    """Refuse to continue on other data.
+def check_partition(folder: RunFolder, federation: Federation, verb: str) -> None:
+    """Refuse to go on with a run on other data.
+
+    Args:
+        folder: The run's.
+        federation: Built of the data as they are now.
+        verb: What was to be done with the run, for the message.
 
     Raises:
         InvalidRunFolder: The partition that the configuration gives now is not the one that was stored.
@@ -286,5 +297,5 @@ def _check_partition(folder: RunFolder, federation: Federation) -> None:
         raise InvalidRunFolder(f"{folder.path / PARTITION} is damaged; restore it from a copy") from error
     if not same:
         raise InvalidRunFolder(
-            f"{folder.path / PARTITION} does not fit the data as they are now; resume with the data of the run's start"
+            f"{folder.path / PARTITION} does not fit the data as they are now; {verb} the run with those of its start"
         )

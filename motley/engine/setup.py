@@ -1,6 +1,8 @@
 """From a configuration to a federation that is ready for round 1."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import torch
 
@@ -20,7 +22,7 @@ from motley.models.assign import ModelFactory, ModelPlan, auxiliary_model, check
 from motley.models.inference import InferenceCopies
 from motley.models.split import SplitModel
 from motley.training.inputs import Normalizer
-from motley.training.layout import place
+from motley.training.layout import BY_RULE, Layout, place
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Federation:
         device: Where everything lives.
         participants_per_round: How many clients take part in a round.
         precision: The resolved option: what `auto` has become.
+        starts: Draws of all initial weights, those of the server included.
     """
 
     task: Task
@@ -44,13 +47,16 @@ class Federation:
     device: torch.device
     participants_per_round: int
     precision: str
+    starts: Draws
 
 
 class Templates:
     """One model an architecture, into which the weights of snapshots are put; it is built when first asked for."""
 
-    def __init__(self, plan: ModelPlan, draws: Draws, device: torch.device) -> None:
-        self._plan, self._draws, self._device = plan, draws, device
+    def __init__(
+        self, plan: ModelPlan, draws: Draws, device: torch.device, layouts: Mapping[str, Layout] = MappingProxyType({})
+    ) -> None:
+        self._plan, self._draws, self._device, self._layouts = plan, draws, device, layouts
         self._built: dict[str, SplitModel] = {}
 
     def __call__(self, client_id: int) -> SplitModel:
@@ -58,7 +64,8 @@ class Templates:
         name = self._plan.kind(client_id)
         if name not in self._built:
             model = initial_model(self._plan, client_id, self._draws)
-            self._built[name] = place(model, self._plan.input_shape, self._device)
+            layout = self._layouts.get(name, BY_RULE)
+            self._built[name] = place(model, self._plan.input_shape, self._device, layout)
         return self._built[name]
 
 
@@ -91,7 +98,8 @@ def build_federation(
     """
     settings = config.settings
     device = find_device(settings.run.device)
-    draws = Draws(settings.run.seed)
+    seed = settings.models.init_seed
+    draws = Draws(settings.run.seed if seed == "run" else seed)
     source = dataset if dataset is not None else load_dataset(settings.data)
     data = build_federated_data(source, settings.partition, settings.data, settings.run.seed)
     num_clients = len(data.shards)
@@ -129,16 +137,18 @@ def build_federation(
     check_needs(config.entry, clients, plan)
     with threads(choose_threads(settings.run.threads, clients)):
         chosen = resolve_precision(settings.run.precision, plan, clients)
+    by_kind = {plan.kind(client.id): of_client(chosen, plan, client.id) for client in clients}
     task = replace(
         task,
-        inference=InferenceCopies(
-            {plan.kind(client.id): of_client(chosen, plan, client.id).infer for client in clients}
-        ),
+        template=Templates(plan, draws, device, {kind: precision.layout for kind, precision in by_kind.items()}),
+        inference=InferenceCopies({kind: precision.infer for kind, precision in by_kind.items()}),
     )
     for client in clients:
-        client.task = task
-        client.train_dtype = of_client(chosen, plan, client.id).train
-    return Federation(task, clients, data, plan, device, number, precision_text(chosen))
+        own = by_kind[plan.kind(client.id)]
+        client.task, client.train_dtype = task, own.train
+        if own.layout != BY_RULE:
+            place(client.model, data.input_shape, device, own.layout)
+    return Federation(task, clients, data, plan, device, number, precision_text(chosen), draws)
 
 
 def _proxy(data: FederatedData, device: torch.device) -> Proxy | None:

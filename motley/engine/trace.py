@@ -6,20 +6,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from motley.data.shards import Samples
-from motley.engine.executor import LocalExecutor
+from motley.draws import Draws
+from motley.engine.faults import make_method
+from motley.engine.graph import Graph
+from motley.engine.rebuilt import rebuilt
 from motley.engine.runs import stored_config
-from motley.engine.setup import build_federation
-from motley.engine.threads import choose_threads, threads
 from motley.errors import InvalidInput, InvalidMessage, InvalidRunFolder, MotleyWarning
 from motley.federation import Client
 from motley.functional.trace import Trace, target_gains, trace_class
+from motley.methods.contracts import PeerMethod
 from motley.methods.crad import Crad
 from motley.methods.crad_audit import audit_claims
 from motley.methods.crad_target import TeacherTargets
@@ -65,10 +67,22 @@ class Tracer:
         method: The run's CRAD.
         round: The checkpoint's.
         path: The run folder, for messages.
+        sender: Makes the snapshots; another than `method` in a run with faulty peers.
+        graph: Whom each client learns from, by id.
     """
 
-    def __init__(self, clients: Sequence[Client], method: Crad, round: int, path: Path) -> None:
+    def __init__(
+        self,
+        clients: Sequence[Client],
+        method: Crad,
+        round: int,
+        path: Path,
+        sender: PeerMethod[Any],
+        graph: Mapping[int, Sequence[int]],
+    ) -> None:
+        self._graph = graph
         self._clients, self._method, self._round, self._path = clients, method, round, path
+        self._sender = sender
 
     def trace(self, client_id: int, image: int, part: Part = "test") -> TracedSample:
         """Return the trace of one sample on its true class.
@@ -163,7 +177,7 @@ class Tracer:
         """What every client would send; who has nothing valid to send teaches nobody, as in a round."""
         sent = {}
         for client in self._clients:
-            message = self._method.snapshot(client, self._round + 1)
+            message = self._sender.snapshot(client, self._round + 1)
             try:
                 message.check(f"client {client.id}", C=client.num_classes)
                 sent[client.id] = message
@@ -173,7 +187,7 @@ class Tracer:
 
     def _teaching(self, client: Client) -> tuple[TeacherTargets, Mapping[int, Mapping[str, Tensor]]]:
         """Return what makes targets for a student, and the weights of its teachers."""
-        inbox = {peer: message for peer, message in self._snapshots.items() if peer != client.id}
+        inbox = {peer: self._snapshots[peer] for peer in self._graph[client.id] if peer in self._snapshots}
         if not inbox:
             raise InvalidInput(f"client {client.id} of {self._path} has no teachers, and so there is nothing to trace")
         teachers = {peer: unpack_weights(message) for peer, message in inbox.items()}
@@ -194,7 +208,7 @@ def tracing(path: Path) -> Iterator[Tracer]:
     """Rebuild the federation of a run folder as its newest checkpoint has it, with the run's number of threads.
 
     Raises:
-        InvalidRunFolder: It is none, not one of CRAD, or has no checkpoint.
+        InvalidRunFolder: It is none, not one of CRAD, has no checkpoint, or its partition is not that of the data now.
         MotleyError: The data or models of the run cannot be had any more.
     """
     folder = RunFolder.open(path)
@@ -202,15 +216,13 @@ def tracing(path: Path) -> Iterator[Tracer]:
     method = config.entry.method(config.options)
     if not isinstance(method, Crad):
         raise InvalidRunFolder(f"{path} is a run of {config.method}; only runs of crad can be traced")
-    checkpoint = folder.latest()
-    if checkpoint is None:
-        raise InvalidRunFolder(
-            f"{path} has no checkpoint, and so no models to trace; run it again without --checkpoint-every 0"
-        )
-    federation = build_federation(config)
-    LocalExecutor(federation.clients, method, None).restore(checkpoint.tensors)
-    with threads(choose_threads(config.settings.run.threads, federation.clients)):
-        yield Tracer(federation.clients, method, checkpoint.round, path)
+    with rebuilt(folder, config, "trace") as (federation, checkpoint):
+        sender = make_method(config, federation)
+        assert isinstance(sender, PeerMethod)
+        graph = Graph.parse(config.settings.run.graph)
+        everybody = range(federation.task.num_clients)
+        teachers = graph.teachers(everybody, checkpoint.round + 1, Draws(config.settings.run.seed))
+        yield Tracer(federation.clients, method, checkpoint.round, path, sender, teachers)
 
 
 def _check_choice(flag: str, value: str, known: Sequence[str]) -> None:

@@ -57,7 +57,7 @@ def make_row(
     if plain(name) in map(plain, method_names()):
         raise InvalidConfig(f"{place}: this is the name of a method; choose another name")
     base = resolve(method, file, flags, method_flags.get(find_method(method).name, {}))
-    changed = parse_config(changes, place)
+    changed = parse_config(nested(changes), place)
     if others := [section for section in changed.sections if section not in {*SECTIONS, base.method}]:
         raise InvalidConfig(f"{place}: it is of {base.method}, but changes options of {others[0]}")
     if changed.compare or changed.variants or changed.paper or "seed" in changed.sections.get("run", {}):
@@ -66,6 +66,18 @@ def make_row(
     for section, values in changed.sections.items():
         table[section] = {**table[section], **values}
     return Row(name, base, resolve(method, parse_config(table, place), {}, {}))
+
+
+def nested(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changes with SECTION.FIELD in quotes, as in a sweep, put where TOML puts it without quotes."""
+    nested: dict[str, Any] = {}
+    for key, value in changes.items():
+        section, dot, name = key.partition(".")
+        if dot:
+            nested[section] = {**nested.get(section, {}), name: value}
+        else:
+            nested[key] = {**nested.get(key, {}), **value} if isinstance(value, dict) else value
+    return nested
 
 
 def _method(name: str, file: ConfigFile) -> str:

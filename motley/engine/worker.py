@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection, parent_process
 from typing import Any
@@ -19,7 +19,8 @@ from motley.data.dataset import Dataset
 from motley.draws import Draws
 from motley.engine.config import RunConfig
 from motley.engine.executor import LocalExecutor
-from motley.engine.packing import Packed
+from motley.engine.faults import make_method
+from motley.engine.packing import Bundle, Packed
 from motley.engine.setup import build_federation
 from motley.errors import MotleyWarning
 from motley.messages import Message
@@ -77,7 +78,7 @@ def begin(duty: Duty) -> None:
         federation = build_federation(duty.config, dataset=duty.dataset, factory=duty.factory)
     own = [client for client in federation.clients if client.id in duty.client_ids]
     common = federation.data.common_test
-    method = duty.config.entry.method(duty.config.options)
+    method = make_method(duty.config, federation)
     executor = LocalExecutor(own, method, common.to(federation.device) if common is not None else None)
     _owned.append(_Owned(executor))
 
@@ -95,9 +96,11 @@ def _start(own: _Owned, draws: Draws) -> None:
     own.executor.start(draws)
 
 
-def _mail(own: _Owned, packed: Mapping[int, Packed]) -> None:
-    """Take the messages of a step, by number; several clients may read one."""
-    own.mail = {number: one.to_message() for number, one in packed.items()}
+def _mail(own: _Owned, bundles: Sequence[Bundle], wanted: Collection[int]) -> None:
+    """Take the messages of a step that this worker's clients read, by number; several clients may read one."""
+    own.mail = {}
+    for bundle in bundles:
+        own.mail |= bundle.to_messages(wanted)
 
 
 def _train(own: _Owned, client_id: int, number: int, round: int, draws: Draws) -> Any:
@@ -109,8 +112,21 @@ def _learn(own: _Owned, client_id: int, inbox: Mapping[int, int], round: int, dr
     return _packed(next(own.executor.learn({client_id: messages}, round, draws)))
 
 
-def _snapshot(own: _Owned, client_id: int, round: int) -> Packed:
-    return Packed.message(own.executor.snapshots([client_id], round)[client_id])
+def _send(own: _Owned, client_id: int, round: int, draws: Draws) -> Any:
+    return _packed(next(own.executor.send([client_id], round, draws)))
+
+
+def _aggregate(own: _Owned, client_id: int, inbox: Mapping[int, int], round: int, draws: Draws) -> Any:
+    messages = {peer: own.mail[number] for peer, number in inbox.items()}
+    return [_packed(outcome) for outcome in own.executor.aggregate(client_id, messages, round, draws)]
+
+
+def _receive(own: _Owned, client_id: int, number: int, round: int) -> None:
+    own.executor.receive({client_id: own.mail[number]}, round)
+
+
+def _snapshots(own: _Owned, ids: Sequence[int], round: int) -> list[Bundle]:
+    return list(Bundle.of(own.executor.snapshots(ids, round)))
 
 
 def _scores(own: _Owned, client_id: int, number: int | None) -> Any:
@@ -136,7 +152,10 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "mail": _mail,
     "train": _train,
     "learn": _learn,
-    "snapshot": _snapshot,
+    "send": _send,
+    "aggregate": _aggregate,
+    "receive": _receive,
+    "snapshots": _snapshots,
     "scores": _scores,
     "tensors": _tensors,
     "restore": _restore,

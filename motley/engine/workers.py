@@ -17,7 +17,7 @@ from motley.draws import Draws
 from motley.engine.config import RunConfig
 from motley.engine.crew import Crew, share_clients
 from motley.engine.executor import Outcome
-from motley.engine.packing import Packed
+from motley.engine.packing import Bundle, Packed
 from motley.engine.worker import Duty, Reply, answer, begin
 from motley.errors import InvalidConfig, MotleyWarning, RunFailed
 from motley.messages import Message
@@ -52,8 +52,15 @@ class WorkerExecutor:
         return self._outcomes(work)
 
     def snapshots(self, ids: Iterable[int], round: int) -> dict[int, Message]:
-        asked = {client: self._ask(client, "snapshot", client, round) for client in ids}
-        return {client: self._value(self._home[client], future).to_message() for client, future in asked.items()}
+        asked: dict[int, list[int]] = {}
+        for client in ids:
+            asked.setdefault(self._home[client], []).append(client)
+        futures = {worker: self._submit(worker, "snapshots", own, round) for worker, own in asked.items()}
+        found: dict[int, Message] = {}
+        for worker, future in futures.items():
+            for bundle in self._value(worker, future):
+                found |= bundle.to_messages(asked[worker])
+        return dict(sorted(found.items()))
 
     def learn(self, inboxes: Mapping[int, Mapping[int, Message]], round: int, draws: Draws) -> Iterator[Outcome]:
         numbers = self._mail({client: list(inbox.values()) for client, inbox in inboxes.items()})
@@ -62,6 +69,24 @@ class WorkerExecutor:
             for client, inbox in inboxes.items()
         }
         return self._outcomes(work)
+
+    def send(self, ids: Iterable[int], round: int, draws: Draws) -> Iterator[Outcome]:
+        return self._outcomes({client: ("send", client, round, draws) for client in ids})
+
+    def aggregate(self, client_id: int, inbox: Mapping[int, Message], round: int, draws: Draws) -> list[Outcome]:
+        numbers = self._mail({client_id: list(inbox.values())})
+        read = {peer: numbers[id(message)] for peer, message in inbox.items()}
+        found = self._value(self._home[client_id], self._ask(client_id, "aggregate", client_id, read, round, draws))
+        return [_unpacked(*one) for one in found]
+
+    def receive(self, messages: Mapping[int, Message], round: int) -> None:
+        numbers = self._mail({client: [message] for client, message in messages.items()})
+        asked = {
+            client: self._ask(client, "receive", client, numbers[id(message)], round)
+            for client, message in messages.items()
+        }
+        for client, future in asked.items():
+            self._value(self._home[client], future)
 
     def scores(self, views: Mapping[int, Message | None]) -> dict[int, dict[str, Score]]:
         numbers = self._mail({client: [view] for client, view in views.items() if view is not None})
@@ -85,7 +110,7 @@ class WorkerExecutor:
             kind, _, rest = name.partition("/")
             if kind == "client":
                 owned[self._home[int(rest.partition("/")[0])]][name] = tensor
-        self._ask_each("restore", [Packed.tensors(own) for own in owned])
+        self._ask_each("restore", [(Packed.tensors(own),) for own in owned])
 
     def finish_round(self) -> None:
         self._ask_all("finish round")
@@ -97,15 +122,15 @@ class WorkerExecutor:
     def _mail(self, wanted: Mapping[int, Sequence[Message]]) -> dict[int, int]:
         """Send every worker the messages that its clients will read, each once; return their numbers by identity."""
         numbers: dict[int, int] = {}
-        packed: dict[int, Packed] = {}
+        sent: dict[int, Message] = {}
         needed: list[set[int]] = [set() for _ in self._pools]
         for client, messages in wanted.items():
             for message in messages:
                 number = numbers.setdefault(id(message), len(numbers))
-                if number not in packed:
-                    packed[number] = Packed.message(message)
+                sent[number] = message
                 needed[self._home[client]].add(number)
-        self._ask_each("mail", [{number: packed[number] for number in sorted(own)} for own in needed])
+        bundles = list(Bundle.of(sent))
+        self._ask_each("mail", [([one for one in bundles if own & one.parts.keys()], own) for own in needed])
         return numbers
 
     def _outcomes(self, work: Mapping[int, tuple[Any, ...]]) -> Iterator[Outcome]:
@@ -116,8 +141,7 @@ class WorkerExecutor:
             if _lost(self._begun[client]):
                 at_work = next(one for one, future in self._begun.items() if _lost(future))
                 raise RunFailed(f"the worker process of client {at_work}, which was at work, {LOST}")
-            outcome, packed = self._value(self._home[client], self._begun.pop(client))
-            yield replace(outcome, message=None if packed is None else packed.to_message())
+            yield _unpacked(*self._value(self._home[client], self._begun.pop(client)))
 
     def _costliest_first(self, client: int) -> tuple[float, int]:
         return -self._costs[client], client
@@ -129,8 +153,8 @@ class WorkerExecutor:
         futures = [self._submit(worker, name, *arguments) for worker in range(len(self._pools))]
         return [self._value(worker, future) for worker, future in enumerate(futures)]
 
-    def _ask_each(self, name: str, arguments: Sequence[Any]) -> None:
-        futures = [self._submit(worker, name, argument) for worker, argument in enumerate(arguments)]
+    def _ask_each(self, name: str, arguments: Sequence[tuple[Any, ...]]) -> None:
+        futures = [self._submit(worker, name, *own) for worker, own in enumerate(arguments)]
         for worker, future in enumerate(futures):
             self._value(worker, future)
 
@@ -159,6 +183,10 @@ LOST = (
     "ended without a word: stopped by the system for want of memory (fewer --workers need less), or it never began, "
     "because the script that started the run has no 'if __name__ == \"__main__\":'"
 )
+
+
+def _unpacked(outcome: Outcome, packed: Packed | None) -> Outcome:
+    return replace(outcome, message=None if packed is None else packed.to_message())
 
 
 def _lost(future: "Future[Reply]") -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
-from motley.functional.distillation import kl
+from motley.functional.distillation import Mean, kl
 
 SMALLEST = 1e-8  # of the denominator, when both models are sure and right
 
@@ -21,7 +21,13 @@ class AdaptiveLosses:
 
 
 def adaptive_losses(
-    mentor: Tensor, mentee: Tensor, mentor_features: Tensor, mentee_features: Tensor, labels: Tensor
+    mentor: Tensor,
+    mentee: Tensor,
+    mentor_features: Tensor,
+    mentee_features: Tensor,
+    labels: Tensor,
+    *,
+    mean: Mean = "batchmean",
 ) -> AdaptiveLosses:
     """Return the losses of a mentor (o, z) and a mentee (o^a, z^a W^T) that teach each other.
 
@@ -34,6 +40,7 @@ def adaptive_losses(
         mentor_features: z, (B, d).
         mentee_features: z^a W^T, mapped to the mentor's width, (B, d).
         labels: (B,) int64.
+        mean: Of the two KL, over samples or over elements; the MSE is one over elements either way.
 
     Returns:
         Cross-entropies, and what each learns of the other; the gradient of the latter reaches the learner alone.
@@ -47,6 +54,6 @@ def adaptive_losses(
     """
     first, second = cross_entropy(mentor, labels), cross_entropy(mentee, labels)
     denominator = (first + second).detach().clamp(min=SMALLEST)
-    mentor_learns = kl(mentee, mentor) + mse_loss(mentor_features, mentee_features.detach())
-    mentee_learns = kl(mentor, mentee) + mse_loss(mentee_features, mentor_features.detach())
+    mentor_learns = kl(mentee, mentor, mean=mean) + mse_loss(mentor_features, mentee_features.detach())
+    mentee_learns = kl(mentor, mentee, mean=mean) + mse_loss(mentee_features, mentor_features.detach())
     return AdaptiveLosses(first, mentor_learns / denominator, second, mentee_learns / denominator)

@@ -1,10 +1,14 @@
 """Distillation from soft targets (CRAD, Eq. 9, second term), and from the logits of another model."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, softmax
 
 from motley.errors import InvalidInput
+
+Mean = Literal["batchmean", "element-mean"]
 
 
 def distillation_loss(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
@@ -44,15 +48,17 @@ def distillation_loss(logits: Tensor, target: Tensor, temperature: float) -> Ten
     return temperature**2 * divergence
 
 
-def kl(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Tensor:
+def kl(teacher: Tensor, student: Tensor, temperature: float = 1.0, mean: Mean = "batchmean") -> Tensor:
     """Return T^2 KL(softmax(t / T) || softmax(s / T)): summed over classes, mean over samples.
 
-    The mean over samples alone is what the methods mean; a mean over all elements is smaller by the factor C.
+    The mean over samples alone is what the methods mean. With `mean = element-mean` it is one over all B C elements, as
+    in much public code, and smaller by the factor C.
 
     Args:
         teacher: Logits t, (B, C); they carry no gradient.
         student: Logits s, (B, C), B >= 1.
         temperature: T, > 0.
+        mean: Over samples, or over elements.
 
     Returns:
         A scalar, float32 or better.
@@ -60,11 +66,13 @@ def kl(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Tensor:
     Raises:
         InvalidInput: The shapes differ or T <= 0.
 
-    Source: server methods, sections 0 and 17.
+    Source: server methods, sections 0, 7 and 17.
 
-    >>> round(float(kl(torch.tensor([[1.0, 0.0]]), torch.zeros(1, 2))), 6)
-    0.110944
+    >>> t, s = torch.tensor([[1.0, 0.0]]), torch.zeros(1, 2)
+    >>> round(float(kl(t, s)), 6), round(float(kl(t, s, mean="element-mean")), 6)
+    (0.110944, 0.055472)
     """
     if temperature <= 0:
         raise InvalidInput(f"the temperature must be > 0, not {temperature}")
-    return distillation_loss(student, softmax(teacher.detach() / temperature, dim=1), temperature)
+    divergence = distillation_loss(student, softmax(teacher.detach() / temperature, dim=1), temperature)
+    return divergence if mean == "batchmean" else divergence / student.shape[1]

@@ -6,7 +6,7 @@ A mean over nothing is None, never NaN or 0.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,26 +20,27 @@ class MeanSd(NamedTuple):
     """A mean and the deviation of a sample."""
 
     mean: float | None  # None for no value
-    sd: float | None  # divisor n - 1; None for fewer than two values
+    sd: float | None  # divisor n - 1 unless asked otherwise; None for fewer than two values
 
 
-def mean_sd(values: Sequence[float]) -> MeanSd:
+def mean_sd(values: Sequence[float], ddof: Literal[0, 1] = 1) -> MeanSd:
     """Return the mean and the sample deviation, divisor n - 1, as for repeated runs.
 
     Args:
         values: One a run.
+        ddof: The divisor is n - ddof; 0 is what much public code prints.
 
     Returns:
         (mean, sd).
 
-    >>> mean_sd([1.0, 3.0])
-    MeanSd(mean=2.0, sd=1.4142135623730951)
+    >>> mean_sd([1.0, 3.0]), mean_sd([1.0, 3.0], ddof=0)
+    (MeanSd(mean=2.0, sd=1.4142135623730951), MeanSd(mean=2.0, sd=1.0))
     >>> mean_sd([0.5])
     MeanSd(mean=0.5, sd=None)
     """
     numbers = np.asarray(values, dtype=np.float64)
     mean = float(numbers.mean()) if numbers.size else None
-    return MeanSd(mean, float(numbers.std(ddof=1)) if numbers.size > 1 else None)
+    return MeanSd(mean, float(numbers.std(ddof=ddof)) if numbers.size > 1 else None)
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class PairedDifference:
     high: float | None
     n: int  # pairs
     smallest_visible: float | None  # half of the interval's width: a smaller mean difference would not have been seen
+    p: float | None = None  # of the two-sided paired t test: the confidence at which the interval touches 0 is 1 - p
 
 
 def paired_difference(
@@ -59,6 +61,7 @@ def paired_difference(
     """Return values - reference, pair by pair (equal seeds), with Student's t interval.
 
     mean -+ h with h = t_{n-1, (1 + confidence) / 2} sd / sqrt(n), sd with divisor n - 1; `smallest_visible` is h.
+    p = 2 P(T > |mean| sqrt(n) / sd), T of Student's distribution with n - 1 degrees of freedom; 1 if nothing differs.
 
     Args:
         values: One a seed.
@@ -66,14 +69,14 @@ def paired_difference(
         confidence: In (0, 1).
 
     Returns:
-        Mean, interval and h.
+        Mean, interval, h and p.
 
     Raises:
         InvalidInput: The lengths differ or `confidence` is outside of (0, 1).
 
     >>> found = paired_difference([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
-    >>> found.mean, round(found.low, 3), round(found.high, 3), round(found.smallest_visible, 3)
-    (2.0, -0.484, 4.484, 2.484)
+    >>> found.mean, round(found.low, 3), round(found.high, 3), round(found.smallest_visible, 3), round(found.p, 4)
+    (2.0, -0.484, 4.484, 2.484, 0.0742)
     """
     if len(values) != len(reference):
         raise InvalidInput(f"{len(values)} values cannot be paired with {len(reference)}")
@@ -83,8 +86,34 @@ def paired_difference(
     mean, sd = mean_sd([value - other for value, other in zip(values, reference, strict=True)])
     if mean is None or sd is None:
         return PairedDifference(mean, None, None, n, None)
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * sd / math.sqrt(n)
-    return PairedDifference(mean, mean - half, mean + half, n, half)
+    half = interval_factor(n, confidence) * sd
+    return PairedDifference(mean, mean - half, mean + half, n, half, _two_sided(mean, sd, n))
+
+
+def _two_sided(mean: float, sd: float, n: int) -> float:
+    if not sd:
+        return 0.0 if mean else 1.0
+    return float(2 * stats.t.sf(abs(mean) * math.sqrt(n) / sd, n - 1))
+
+
+def interval_factor(n: int, confidence: float = 0.95) -> float:
+    """Return how many sd of n values the t interval of their mean reaches to either side.
+
+    t_{n-1, (1 + confidence) / 2} / sqrt(n): what few seeds cost.
+
+    Args:
+        n: Values, 2 or more.
+        confidence: In (0, 1).
+
+    Raises:
+        InvalidInput: Fewer values, which have no interval.
+
+    >>> [round(interval_factor(n), 2) for n in (2, 3, 5, 10)]
+    [8.98, 2.48, 1.24, 0.72]
+    """
+    if n < 2:
+        raise InvalidInput(f"{n} values have no interval; 2 are the fewest")
+    return float(stats.t.ppf((1 + confidence) / 2, n - 1)) / math.sqrt(n)
 
 
 @dataclass(frozen=True)

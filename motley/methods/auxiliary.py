@@ -1,7 +1,7 @@
 """What the methods share that train an auxiliary model beside each client's own: its start and mutual distillation."""
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from motley.draws import Draws
 from motley.federation import Client, Task
-from motley.functional.distillation import kl
+from motley.functional.distillation import Mean, kl
 from motley.methods.averaging import copy_state
 from motley.training.auxiliary import Auxiliary, features_and_logits
 from motley.training.local import Step, Terms, train_local
@@ -17,7 +17,26 @@ from motley.training.memory import recall_module
 
 Architecture = Annotated[str, Field(description="architecture of the auxiliary model; 'motley list models' shows all")]
 Alpha = Annotated[float, Field(ge=0, le=1, description="share of the labels in the loss of the client's model")]
+KL = Annotated[
+    Mean, Field(description="mean of a divergence: over samples; element-mean, over all elements, is 1/C of it")
+]
 Beta = Annotated[float, Field(ge=0, le=1, description="share of the labels in the loss of the auxiliary model")]
+
+
+class Mutual(Protocol):
+    """The options of mutual distillation."""
+
+    @property
+    def alpha(self) -> float:
+        """Share of the labels in the loss of the client's model."""
+
+    @property
+    def beta(self) -> float:
+        """Share of the labels in the loss of the auxiliary model."""
+
+    @property
+    def kl(self) -> Mean:
+        """Mean of both divergences, over samples or over elements."""
 
 
 def initial_auxiliary(task: Task, name: str, width: int | None = None) -> dict[str, Tensor]:
@@ -28,11 +47,10 @@ def initial_auxiliary(task: Task, name: str, width: int | None = None) -> dict[s
 def learn_mutually(
     client: Client,
     auxiliary: Auxiliary,
+    options: Mutual,
     draws: Draws,
     *,
     round: int,
-    alpha: float,
-    beta: float,
     temperature: float = 1.0,
     adjust: Callable[[], None] | None = None,
 ) -> None:
@@ -44,21 +62,22 @@ def learn_mutually(
     Args:
         client: Who trains.
         auxiliary: The other model, as received.
+        options: Shares of the labels, at 1 of which the divergence is left out, and the mean of both divergences.
         draws: The run's generators.
         round: The round, from 1.
-        alpha, beta: Shares of the labels, 0..1; at 1 the divergence is left out.
         temperature: T of both divergences, which are then multiplied by T^2.
         adjust: See `train_local`.
     """
+    alpha, beta = options.alpha, options.beta
 
     def loss(step: Step) -> Terms:
         _, said = features_and_logits(auxiliary, step.x)
         own, y = step.logits, step.y
         terms = {"cross_entropy": alpha * cross_entropy(own, y), "auxiliary": beta * cross_entropy(said, y)}
         if alpha < 1:
-            terms["distillation"] = (1 - alpha) * kl(said, own, temperature)
+            terms["distillation"] = (1 - alpha) * kl(said, own, temperature, options.kl)
         if beta < 1:
-            terms["auxiliary_distillation"] = (1 - beta) * kl(own, said, temperature)
+            terms["auxiliary_distillation"] = (1 - beta) * kl(own, said, temperature, options.kl)
         return terms
 
     train_local(client, loss, draws, round=round, modules=(auxiliary,), adjust=adjust)

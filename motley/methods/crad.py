@@ -14,7 +14,8 @@ Our readings: T = 3; a class without any supported teacher takes the mean of all
 push down the classes that the student may be alone in holding; without teachers the loss is CE alone. Noised counts
 (`count_epsilon`) are drawn once a run and serve filter and weight; accuracies are then rounded to 1/32, since
 correct / n would betray n, which is no guarantee. `crad_options.py` lists every switch, `crad_target.py` holds what
-they change between the teachers' logits and the target, `crad_audit.py` the audit, `crad_wire.py` how weights travel.
+they change between the teachers' logits and the target, `crad_audit.py` the audit, `crad_wire.py` how weights travel,
+`crad_guidance.py` the term of FedTopo that `guidance_weight` adds.
 """
 
 from collections.abc import Mapping
@@ -22,14 +23,16 @@ from collections.abc import Mapping
 import torch
 
 from motley.draws import Draws
+from motley.errors import InvalidConfig
 from motley.federation import Client, Value
 from motley.functional.count_noise import coarse_accuracies, laplace_counts
 from motley.methods.contracts import PeerMethod
 from motley.methods.crad_audit import audit_claims
+from motley.methods.crad_guidance import guided, measure_relations, own_part, update_topology
 from motley.methods.crad_options import CradOptions
 from motley.methods.crad_target import TeacherTargets
 from motley.methods.crad_wire import Snapshot, pack_weights, unpack_weights
-from motley.methods.distillation import copy_weights, distil
+from motley.methods.distillation import copy_weights, distil, learn_from_finite
 from motley.methods.registry import register
 from motley.training.statistics import validation_cross_entropies, validation_score
 
@@ -37,7 +40,7 @@ UNKNOWN_ACCURACY = 0.5  # of a class without validation samples: it cancels in E
 COARSE = 32  # steps of the accuracies that are sent with noised counts
 
 
-@register("crad", options=CradOptions)
+@register("crad", options=CradOptions, needs=("validation",))
 class Crad(PeerMethod[Snapshot]):
     """Class-reliability-aware distillation among peers."""
 
@@ -45,7 +48,16 @@ class Crad(PeerMethod[Snapshot]):
         self.options = options
 
     def start(self, client: Client, draws: Draws) -> None:
-        """Draw the noise of the counts, once: what is drawn anew each round would average out."""
+        """Draw the noise of the counts, once: what is drawn anew each round would average out.
+
+        Raises:
+            InvalidConfig: Guidance is asked for, and the client's model gives no features.
+        """
+        if self.options.guidance_weight and not client.model.has_features:
+            raise InvalidConfig(
+                f"crad.guidance_weight needs features, but of the model of client {client.id} only the scores are "
+                "known; name its head (SplitModel.from_module(..., head=...)), or set guidance_weight to 0"
+            )
         if self.options.count_epsilon:
             generator = draws.generator("count-noise", client=client.id)
             noisy = laplace_counts(client.shard.validation_counts.cpu(), self.options.count_epsilon, generator)
@@ -62,12 +74,24 @@ class Crad(PeerMethod[Snapshot]):
             sent, accuracies = client.memory["noisy_counts"].cpu().clone(), coarse_accuracies(accuracies, COARSE)
         weights, scales = pack_weights(copy_weights(client), options.snapshot)
         third = validation_cross_entropies(client).float().cpu() if options.weighting == "cross-entropy" else None
-        return Snapshot(weights, sent, accuracies.float(), torch.zeros(0) if third is None else third, scales)
+        part = own_part(client) if options.guidance_weight else {}
+        return Snapshot(weights, sent, accuracies.float(), torch.zeros(0) if third is None else third, scales, part)
 
     def peer_round(self, client: Client, inbox: Mapping[int, Snapshot], round: int, draws: Draws) -> None:
-        """Aggregate the teachers class by class and distil (Eqs. 1-9)."""
-        options = self.options
-        if round <= options.warmup_rounds:
+        """Aggregate the teachers class by class and distil (Eqs. 1-9), under guidance if it is asked for."""
+        learn_from_finite(client, inbox, lambda held: self._learn(client, held, round, draws))
+        if self.options.guidance_weight:
+            measure_relations(client)
+        if self.options.count_epsilon:
+            client.journal["privacy"] = _privacy(self.options.count_epsilon)
+
+    def _learn(self, client: Client, inbox: Mapping[int, Snapshot], round: int, draws: Draws) -> None:
+        options, added = self.options, None
+        warm = round <= options.warmup_rounds
+        if options.guidance_weight:
+            chosen = update_topology(client, {peer: message.topology for peer, message in inbox.items()})
+            added = None if warm else guided(chosen, options.guidance_weight)
+        if warm:
             inbox = {}
         teachers = {peer: unpack_weights(message) for peer, message in inbox.items()}
         verdict = audit_claims(client, inbox, teachers) if inbox and options.audit else None
@@ -80,13 +104,12 @@ class Crad(PeerMethod[Snapshot]):
             round=round,
             temperature=options.temperature,
             loss_weight=options.loss_weight,
+            added=added,
         )
         if targets:
             client.journal["teachers"] = targets.journal.summary()
         if verdict:
             client.journal["audit"] = (verdict.verified.int() - verdict.refuted.int()).tolist()
-        if options.count_epsilon:
-            client.journal["privacy"] = _privacy(options.count_epsilon)
 
 
 def _privacy(epsilon: float) -> dict[str, Value]:

@@ -63,6 +63,10 @@ class CradOptions:
         float | None,
         Field(gt=0, description="privacy budget of the counts: Laplace noise, drawn once a client; none: exact"),
     ] = None
+    guidance_weight: Annotated[
+        float,
+        Field(ge=0, description="weight of FedTopo's term, guided by peers' relations; C^2 + C more travel; 0: off"),
+    ] = 0.0
     snapshot: Annotated[Wire, Field(description="in which numbers weights travel; int8 with one scale a tensor")] = (
         "float32"
     )
@@ -77,3 +81,5 @@ class CradOptions:
             raise InvalidConfig("crad.agreement_filter = tempered has weights of its own; leave crad.weighting alone")
         if self.count_epsilon and self.weighting == "cross-entropy":
             raise InvalidConfig("crad.weighting = cross-entropy sends what crad.count_epsilon does not cover")
+        if self.count_epsilon and self.guidance_weight:
+            raise InvalidConfig("crad.guidance_weight sends training counts, which crad.count_epsilon does not cover")

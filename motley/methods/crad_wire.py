@@ -14,8 +14,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from motley.errors import InvalidInput
 from motley.functional.quantisation import dequantise, halved, quantise
 from motley.messages import Entry, Message, entry, weights
+from motley.methods.crad_guidance import unpack_part
 
 Wire = Literal["float32", "float16", "int8"]
 
@@ -38,11 +40,22 @@ class Snapshot(Message):
     scales: Mapping[str, Tensor] = field(
         default_factory=dict, metadata={"entry": Entry(named=True, about="of each quantised tensor, with int8")}
     )
+    topology: Mapping[str, Tensor] = field(
+        default_factory=dict,
+        metadata={"entry": Entry(named=True, about="relations and training counts, C^2 + C, with guidance_weight")},
+    )
 
     def fault(self) -> str:
         """Return what is wrong between the entries, or nothing."""
         if self.cross_entropies.numel() not in (0, self.counts.numel()):
             return f"the entry 'cross_entropies' has {self.cross_entropies.numel()} numbers for {self.counts.numel()}"
+        if self.topology:
+            try:
+                unpack_part(self.topology)
+            except InvalidInput as error:
+                return str(error)
+            if len(self.topology["counts"]) != self.counts.numel():
+                return f"relations are of {len(self.topology['counts'])} classes, not of {self.counts.numel()}"
         coded = {name for name, tensor in self.weights.items() if tensor.dtype == torch.int8}
         wrong = next(iter(coded ^ set(self.scales)), None)
         return f"'{wrong}' has either codes or a scale, and needs both" if wrong else ""

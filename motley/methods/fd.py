@@ -31,7 +31,7 @@ from motley.methods.contracts import ServerMethod, Upload
 from motley.methods.registry import register
 from motley.options import STRICT
 from motley.training.local import Step, Terms, train_local
-from motley.training.statistics import class_means
+from motley.training.statistics import counts_behind, shared_means
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -101,8 +101,8 @@ class FD(ServerMethod[LastRound, MeanOutputs, MeanOutputs]):
             return {"cross_entropy": plain, "distillation": weight * learned}
 
         train_local(client, loss, draws, round=round)
-        means = class_means(client, lambda model, x: self._output(model(x)))
-        return MeanOutputs(*pack_rows(means, client.shard.counts > 0))
+        means = shared_means(client, lambda model, x: self._output(model(x)))
+        return MeanOutputs(*pack_rows(means, counts_behind(client) > 0))
 
     def server_round(
         self, state: LastRound, uploads: Iterable[Upload[MeanOutputs]], round: int, draws: Draws

@@ -26,12 +26,11 @@ from motley.functional.averaging import average_states, shares
 from motley.functional.proxy_targets import consensus
 from motley.messages import Message, entry, weights
 from motley.methods.contracts import PeerMethod
-from motley.methods.distillation import copy_weights
+from motley.methods.distillation import copy_weights, finite_logits, learn_from_finite
 from motley.methods.proxy import divergence, train_on_labels
 from motley.methods.registry import register
 from motley.options import STRICT
 from motley.training.digest import digest, proxy_of
-from motley.training.evaluation import teacher_logits
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -70,15 +69,17 @@ class FedDF(PeerMethod[Trained]):
 
     def peer_round(self, client: Client, inbox: Mapping[int, Trained], round: int, draws: Draws) -> None:
         """Distil from all models of the last round, then train on the own samples."""
-        if inbox and round > 1 and self.options.distill_steps:
-            self._distil(client, {**inbox, client.id: self.snapshot(client, round)}, round, draws)
+        if round > 1 and self.options.distill_steps:
+            learn_from_finite(client, inbox, lambda held: self._distil(client, held, round, draws))
         train_on_labels(client, draws, round=round)
 
-    def _distil(self, client: Client, models: Mapping[int, Trained], round: int, draws: Draws) -> None:
+    def _distil(self, client: Client, inbox: Mapping[int, Trained], round: int, draws: Draws) -> None:
+        if not inbox:
+            return
         options, task, x = self.options, client.task, proxy_of(client).x
+        models = {**inbox, client.id: self.snapshot(client, round)}
         ids = sorted(models)  # the same sum, bit for bit, at every peer
-        size = client.evaluation.batch_size
-        said = [teacher_logits(task, peer, models[peer].weights, x, batch_size=size) for peer in ids]
+        said = [finite_logits(client, peer, models[peer].weights, x) for peer in ids]
         if options.average_same:
             same = [models[peer] for peer in ids if task.architecture(peer) == task.architecture(client.id)]
             amounts = shares([max(1, int(one.num_samples)) for one in same])

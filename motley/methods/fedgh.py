@@ -43,7 +43,7 @@ class FedGH(FittedHead[FedGHOptions, Prototypes]):
     def server_round(self, state: Common, uploads: Iterable[Upload[Prototypes]], round: int, draws: Draws) -> Common:
         """Fit the head to the prototypes of this round, by client and then by class before they are shuffled."""
         sent = [upload.message for upload in uploads]
-        if not sent:
+        if not any(len(one.rows) for one in sent):
             return state
         classes = torch.cat([torch.nonzero(one.present).flatten() for one in sent])
         rows = torch.cat([one.rows for one in sent])

@@ -13,9 +13,10 @@
     server      Delta = mean over k of decompress(Delta_k), theta_a := theta_a + decompress(compress(Delta))
 
 Our readings: what is compressed is the update, as in the paper; teachers, the other's features and D are detached: with
-D live the gradient on CE can turn negative. A method does not know the length of its run, so T is the option
-`schedule_rounds`. Floating buffers travel raw inside the update, of counters the server takes the maximum. What travels
-and how it is applied stands in `fedkd_wire.py`.
+D live the gradient on CE can turn negative. KL is a mean over samples, as in the paper; in public code it is one over
+elements (`kl = element-mean`). A method does not know the length of its run, so T is the option `schedule_rounds`.
+Floating buffers travel raw inside the update, of counters the server takes the maximum. What travels and how it is
+applied stands in `fedkd_wire.py`.
 """
 
 from collections.abc import Iterable
@@ -32,7 +33,7 @@ from motley.federation import Client, Task
 from motley.functional.adaptive_distillation import adaptive_losses
 from motley.functional.averaging import average_states
 from motley.functional.low_rank import compress, energy_at, expand
-from motley.methods.auxiliary import Architecture, initial_auxiliary, private_layer
+from motley.methods.auxiliary import KL, Architecture, initial_auxiliary, private_layer
 from motley.methods.averaging import copy_state
 from motley.methods.contracts import ServerMethod, Upload
 from motley.methods.fedkd_wire import Mentee, News, Update, difference, moved, received_mentee
@@ -51,6 +52,7 @@ class FedKDOptions:
     loss_weight: Annotated[
         float, Field(ge=0, description="factor of what mentor and mentee learn of each other; 0: nothing")
     ] = 1.0
+    kl: KL = "batchmean"
     clip: Annotated[
         Annotated[float, Field(gt=0)] | None, Field(description="largest norm of each model's gradient; none: no limit")
     ] = 10.0
@@ -89,7 +91,7 @@ class FedKD(ServerMethod[Mentee, News, Update]):
         def loss(step: Step) -> Terms:
             assert step.features is not None
             features, said = features_and_logits(mentee, step.x)
-            made = adaptive_losses(step.logits, said, step.features, mapping(features), step.y)
+            made = adaptive_losses(step.logits, said, step.features, mapping(features), step.y, mean=options.kl)
             terms = {"cross_entropy": made.mentor, "auxiliary": made.mentee}
             if options.loss_weight:
                 terms["distillation"] = options.loss_weight * made.mentor_learns

@@ -30,6 +30,7 @@ from motley.methods.contracts import Upload
 from motley.methods.prototype_sharing import PrototypeMethod, PrototypeOptions, Prototypes, no_prototypes, train_towards
 from motley.methods.registry import register
 from motley.options import STRICT
+from motley.training.statistics import counts_behind
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -70,7 +71,7 @@ class FedProto(PrototypeMethod[FedProtoOptions, Prototypes, CountedPrototypes]):
     def client_round(self, client: Client, received: Prototypes, round: int, draws: Draws) -> CountedPrototypes:
         """Train towards the global prototypes, then measure one's own."""
         own = train_towards(client, received, self.options.loss_weight, draws, round=round)
-        counts = client.shard.counts.cpu().int()
+        counts = counts_behind(client).cpu().int()
         sent = counts[own.present] if self.options.weighting == "samples" else counts[:0]
         return CountedPrototypes(own.rows, own.present, sent)
 

@@ -28,7 +28,7 @@ from motley.methods.contracts import Upload
 from motley.methods.fitted_head import FitOptions, FittedHead, ServerBatch, train_under_head
 from motley.methods.registry import register
 from motley.options import STRICT
-from motley.training.statistics import local_prototypes
+from motley.training.statistics import counts_behind, local_prototypes
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -55,7 +55,10 @@ class FedRE(FittedHead[FedREOptions, Mixture]):
         train_under_head(client, received, draws, round=round)
         generator = draws.generator("mixture", round=round, client=client.id)
         drawn = 1 - torch.rand(client.num_classes, dtype=torch.float64, generator=generator)
-        vector, label = entangle(local_prototypes(client).cpu(), client.shard.counts.cpu() > 0, drawn)
+        present = counts_behind(client).cpu() > 0
+        if not bool(present.any()):  # nothing to mix; a soft label of zeros adds nothing to the server's loss
+            return Mixture(torch.zeros(client.model.feature_width), torch.zeros(client.num_classes))
+        vector, label = entangle(local_prototypes(client).cpu(), present, drawn)
         return Mixture(vector.float(), label.float())
 
     def server_round(self, state: Common, uploads: Iterable[Upload[Mixture]], round: int, draws: Draws) -> Common:

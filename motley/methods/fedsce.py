@@ -31,7 +31,7 @@ from motley.federation import Client, Task
 from motley.functional.averaging import average_states, shares
 from motley.functional.subspace import contributions
 from motley.messages import Message, entry, weights
-from motley.methods.auxiliary import Alpha, Architecture, Beta, learn_mutually
+from motley.methods.auxiliary import KL, Alpha, Architecture, Beta, learn_mutually
 from motley.methods.contracts import ServerMethod, Upload
 from motley.methods.fedsce_subspace import ConfinedHead
 from motley.methods.registry import register
@@ -46,6 +46,7 @@ class FedSCEOptions:
     auxiliary: Architecture = "cnn"
     alpha: Alpha = 0.5
     beta: Beta = 0.5
+    kl: KL = "batchmean"
     window: Annotated[int, Field(ge=1, description="updates of its head that a client remembers")] = 20
     directions: Annotated[int, Field(ge=1, description="r, dimensions of the subspace, at most")] = 10
     warmup: Annotated[int, Field(ge=1, description="updates that a client remembers before its head is confined")] = 10
@@ -97,9 +98,7 @@ class FedSCE(ServerMethod[Shared, Shared, Moved]):
         before = received_auxiliary(client, options.auxiliary, state)
         auxiliary = received_auxiliary(client, options.auxiliary, state)
         head = ConfinedHead(client, round, window=options.window, directions=options.directions, warmup=options.warmup)
-        learn_mutually(
-            client, auxiliary, draws, round=round, alpha=options.alpha, beta=options.beta, adjust=head.adjust
-        )
+        learn_mutually(client, auxiliary, options, draws, round=round, adjust=head.adjust)
         head.remember()
         return Moved(*_parts(auxiliary), torch.tensor(feature_movement(client, auxiliary, before)))
 

@@ -20,6 +20,7 @@ mode (`prototypes`). `fedtopo_options.py` lists every switch, `fedtopo_client.py
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 from motley.draws import Draws
 from motley.federation import Client, Task
@@ -37,6 +38,7 @@ from motley.functional.topology_controls import constant_relations, pair_order, 
 from motley.functional.topology_guidance import topology_loss
 from motley.methods.contracts import ServerMethod, Upload
 from motley.methods.fedtopo_client import client_guidance, upload
+from motley.methods.fedtopo_given import given_relations
 from motley.methods.fedtopo_options import FedTopoOptions
 from motley.methods.fedtopo_wire import (
     Relations,
@@ -49,7 +51,7 @@ from motley.methods.fedtopo_wire import (
 )
 from motley.methods.registry import register
 from motley.training.local import Step, Terms, train_local
-from motley.training.statistics import RunningPrototypes, local_prototypes
+from motley.training.statistics import RunningPrototypes, counts_behind, local_prototypes
 
 
 @register("fedtopo", options=FedTopoOptions, needs=("features",))
@@ -62,7 +64,10 @@ class FedTopo(ServerMethod[TopologyState, Topology, Relations]):
     def start(self, task: Task, draws: Draws) -> TopologyState:
         # With noise, or without the local mask, a client needs pairs beyond those that the server knows it to hold.
         sparse = self.options.wire == "sparse" and self.options.local_mask and not self.options.count_noise
-        return start_state(task.num_classes, task.num_clients if sparse else 0)
+        state = start_state(task.num_classes, task.num_clients if sparse else 0)
+        if self.options.relations is None:
+            return state
+        return replace(state, guide=given_relations(Path(self.options.relations), task.class_names))
 
     def broadcast(self, state: TopologyState, client_id: int) -> Topology:
         return pack_topology(state, client_id, self.options.wire)
@@ -86,7 +91,7 @@ class FedTopo(ServerMethod[TopologyState, Topology, Relations]):
         running = RunningPrototypes(client) if options.prototypes == "running" else None
         train_local(client, loss, draws, round=round, observe=running)
         prototypes = running.result() if running else local_prototypes(client, feature=options.relation_feature)
-        return upload(client, prototypes, options, draws)
+        return upload(client, prototypes, running.counts if running else counts_behind(client), options, draws)
 
     def server_round(
         self, state: TopologyState, uploads: Iterable[Upload[Relations]], round: int, draws: Draws
@@ -120,5 +125,7 @@ class FedTopo(ServerMethod[TopologyState, Topology, Relations]):
             guide = constant_relations(guide, times > 0)
         if options.relation_control == "shuffled":
             guide = shuffled_relations(guide, times > 0, pair_order(len(guide), draws.generator("relation-order")))
+        if options.relation_control == "given":
+            guide = state.guide  # as the run began, whatever has become of the file
         trust = reliability(support, norm=options.s_norm)
         return replace(state, relations=new, reliability=trust, support=support, times=times, guide=guide)

@@ -33,15 +33,29 @@ def client_guidance(client: Client, received: Topology, options: FedTopoOptions)
         chosen = topology_controls.margin_guidance(held, options.margin)
     if options.relation_control == "match-norm":
         chosen = topology_controls.match_norm(select(q="all"), chosen)
-    total, weight = topology_controls.positive_guidance(torch.where(held[:, None], chosen, 0.0), counts)
-    client.journal["guidance_mean"] = total / weight if weight else None
-    client.journal["guidance_max"] = chosen[held].max().item() if bool(held.any()) else None
+    _note_guidance(client, relations, chosen, local_mask=options.local_mask)
     return chosen
 
 
-def upload(client: Client, prototypes: Tensor, options: FedTopoOptions, draws: Draws) -> Relations:
-    """Return what the client sends of its prototypes (C, d), and remember what it needs of them (Eqs. 2-3)."""
-    prototypes, counts = prototypes.cpu(), client.shard.counts.cpu()
+def _note_guidance(client: Client, relations: Tensor, chosen: Tensor, *, local_mask: bool) -> None:
+    """Record size, slots and change of a round's guidance B; the change is since the client last took part."""
+    counts, journal = client.shard.counts.cpu(), client.journal
+    held = counts > 0
+    total, weight = topology_controls.positive_guidance(torch.where(held[:, None], chosen, 0.0), counts)
+    journal["guidance_mean"] = total / weight if weight else None
+    journal["guidance_max"] = chosen[held].max().item() if bool(held.any()) else None
+    taken = chosen[held] > 0
+    journal["guidance_absent"] = (taken & ~held).sum().item() / slots if (slots := taken.sum().item()) else None
+    usable = held[:, None] & (held if local_mask else torch.ones_like(held)) & ~torch.eye(len(held), dtype=torch.bool)
+    for name, now in (("relations", relations[usable]), ("guidance", chosen[usable])):
+        before = client.memory.get(f"last_{name}")
+        journal[f"{name}_change"] = None if before is None or not len(now) else (now - before.cpu()).abs().mean().item()
+        client.memory[f"last_{name}"] = now
+
+
+def upload(client: Client, prototypes: Tensor, counts: Tensor, options: FedTopoOptions, draws: Draws) -> Relations:
+    """Return what the client sends of its prototypes (C, d) and of the samples behind each (C,) (Eqs. 2-3)."""
+    prototypes, counts = prototypes.cpu(), counts.cpu()
     relations, sent = topology.relations(prototypes, counts), topology.effective_counts(prototypes, counts)
     for label in torch.nonzero((sent == 0) & (counts > 0)).flatten().tolist():
         text = (

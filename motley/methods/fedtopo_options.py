@@ -46,15 +46,20 @@ class FedTopoOptions:
         Field(description="topology=local: S is 1, from the client's own counts, or the server's"),
     ] = "ones"
     relation_control: Annotated[
-        Literal["none", "constant", "shuffled", "margin", "match-norm"],
+        Literal["none", "constant", "shuffled", "margin", "match-norm", "given"],
         Field(
             description="constant: all observed relations become their mean; shuffled: permuted among pairs; margin: "
-            "all held negatives are raised by `margin`; match-norm: all negatives, with the row sums of the q largest"
+            "all held negatives are raised by `margin`; match-norm: all negatives, with the row sums of the q largest; "
+            "given: those of the file `relations`"
         ),
     ] = "none"
     margin: Annotated[
         float, Field(ge=0, description="relation_control=margin: by how much; see guidance_mean in a full run's rows")
     ] = 0.0
+    relations: Annotated[
+        str | None,
+        Field(description="relation_control=given: CSV file of C x C relations, such as 'motley analyse' writes"),
+    ] = None
     prototypes: Annotated[
         Literal["exact", "running"],
         Field(description="exact: an extra pass after training; running: features of the last epoch while training"),
@@ -76,7 +81,20 @@ class FedTopoOptions:
         """Refuse choices that exclude each other.
 
         Raises:
-            InvalidConfig: Raw features are asked for while training, where only pooled ones pass by.
+            InvalidConfig: Raw features are asked for while training, where only pooled ones pass by; or relations are
+                given and not used, or used and not given.
         """
         if self.relation_feature == "raw" and self.prototypes == "running":
             raise InvalidConfig("fedtopo.relation_feature = raw needs fedtopo.prototypes = exact")
+        if self.relation_control == "given" and self.relations is None:
+            raise InvalidConfig("fedtopo.relation_control = given needs fedtopo.relations, the file that holds them")
+        if self.relation_control != "given" and self.relations is not None:
+            raise InvalidConfig(
+                f"fedtopo.relations means nothing for fedtopo.relation_control = {self.relation_control}; set that to "
+                "given"
+            )
+        if self.relation_control == "given" and self.topology == "local":
+            raise InvalidConfig(
+                "fedtopo.topology = local uses each client's own relations; fedtopo.relations needs fedtopo.topology = "
+                "global"
+            )

@@ -78,14 +78,13 @@ def unpack_relations(message: Relations) -> tuple[Tensor, Tensor]:
     return topology_wire.unpack_upload(message.relations, message.counts, wire), message.counts
 
 
-def unpack_all(messages: Sequence[Relations]) -> tuple[Tensor, Tensor]:
-    """Return the relations (K, C, C) and counts (K, C) of uploads that were checked on receipt."""
+def unpack_all(messages: Sequence[Relations]) -> tuple[list[Tensor], Tensor]:
+    """Return the relations, K of (C, C), and counts (K, C) of uploads that were checked on receipt."""
     counts = torch.stack([message.counts for message in messages])
     num_classes = counts.shape[1]
     if all(message.relations.numel() == num_classes**2 for message in messages):
-        dense = torch.stack([message.relations for message in messages])
-        return dense.view(-1, num_classes, num_classes), counts
-    return torch.stack([unpack_relations(message)[0] for message in messages]), counts
+        return [message.relations.view(num_classes, num_classes) for message in messages], counts
+    return [unpack_relations(message)[0] for message in messages], counts
 
 
 def pack_topology(state: TopologyState, client_id: int, wire: topology_wire.Wire) -> Topology:

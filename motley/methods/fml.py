@@ -9,8 +9,8 @@
     average     theta_a = sum_k w_k theta_a,k, w_k = 1 / M, or n_k / sum of n over the clients of the round
 
 Our readings: both teachers are detached and KL is a mean over samples, as in the authors' code; public library code
-lets each KL drag its teacher and divides it by C as well. T is 1, and other values multiply the divergence by T^2.
-Buffers of batch norm are averaged with the weights (rule R6).
+lets each KL drag its teacher and divides it by C as well (the latter is `kl = element-mean`). T is 1, and other values
+multiply the divergence by T^2. Buffers of batch norm are averaged with the weights (rule R6).
 """
 
 from typing import Annotated
@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 
 from motley.draws import Draws
 from motley.federation import Client, Task
-from motley.methods.auxiliary import Alpha, Architecture, Beta, initial_auxiliary, learn_mutually
+from motley.methods.auxiliary import KL, Alpha, Architecture, Beta, initial_auxiliary, learn_mutually
 from motley.methods.averaging import Averaging, AveragingOptions, Common, Trained, Weighting, trained
 from motley.methods.registry import register
 from motley.options import STRICT
@@ -38,6 +38,7 @@ class FMLOptions(AveragingOptions):
     alpha: Alpha = 0.5
     beta: Beta = 0.5
     temperature: Annotated[float, Field(gt=0, description="T, of both divergences")] = 1.0
+    kl: KL = "batchmean"
 
 
 @register("fml", options=FMLOptions)
@@ -53,13 +54,5 @@ class FML(Averaging):
         """Train both models on labels and on each other."""
         options = self.options
         auxiliary = received_auxiliary(client, options.auxiliary, received.weights)
-        learn_mutually(
-            client,
-            auxiliary,
-            draws,
-            round=round,
-            alpha=options.alpha,
-            beta=options.beta,
-            temperature=options.temperature,
-        )
+        learn_mutually(client, auxiliary, options, draws, round=round, temperature=options.temperature)
         return trained(client, auxiliary)

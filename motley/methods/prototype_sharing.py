@@ -19,7 +19,7 @@ from motley.methods.contracts import ServerMethod
 from motley.options import STRICT
 from motley.training.local import Step, Terms, train_local
 from motley.training.memory import recall_state, remember_state
-from motley.training.statistics import local_prototypes
+from motley.training.statistics import counts_behind, local_prototypes
 
 Inference = Literal["nearest", "head"]
 
@@ -74,7 +74,7 @@ def no_prototypes(task: Task) -> Prototypes:
 
 def own_prototypes(client: Client) -> Prototypes:
     """Return the mean feature of every class that a client holds, by a pass after training (rule R5)."""
-    return Prototypes(*pack_rows(local_prototypes(client), client.shard.counts > 0))
+    return Prototypes(*pack_rows(local_prototypes(client), counts_behind(client) > 0))
 
 
 def train_towards(client: Client, received: Prototypes, loss_weight: float, draws: Draws, *, round: int) -> Prototypes:

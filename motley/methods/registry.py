@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from motley.errors import InvalidConfig
 from motley.messages import Message
-from motley.methods.contracts import PeerMethod, ServerMethod
+from motley.methods.contracts import AggregatorMethod, Nothing, PeerMethod, ServerMethod
 
 GROUP = "motley.methods"
 BUILT_IN = {
@@ -29,17 +29,19 @@ BUILT_IN = {
     "uniform-kd": "motley.methods.uniform_kd",
     "uncertainty-kd": "motley.methods.uncertainty_kd",
     "fedmkd": "motley.methods.fedmkd",
+    "dfml": "motley.methods.dfml",
     "fedproto": "motley.methods.fedproto",
     "fedtgp": "motley.methods.fedtgp",
     "fedgh": "motley.methods.fedgh",
     "fedre": "motley.methods.fedre",
     "fd": "motley.methods.fd",
     "fedmd": "motley.methods.fedmd",
+    "fedgd": "motley.methods.fedgd",
     "msfkd": "motley.methods.msfkd",
     "feddf": "motley.methods.feddf",
 }
-Need = Literal["features", "equal-width", "equal-head", "one-architecture", "proxy"]
-Method = ServerMethod[Any, Any, Any] | PeerMethod[Any]
+Need = Literal["features", "equal-width", "equal-head", "one-architecture", "proxy", "validation"]
+Method = ServerMethod[Any, Any, Any] | PeerMethod[Any] | AggregatorMethod[Any]
 Kind = TypeVar("Kind", bound=type)
 
 
@@ -65,6 +67,16 @@ class MethodEntry:
     def has_server(self) -> bool:
         """Tell whether it is made for a server."""
         return issubclass(self.method, ServerMethod)
+
+    @property
+    def has_aggregators(self) -> bool:
+        """Tell whether participants of a round work on what others send them."""
+        return issubclass(self.method, AggregatorMethod)
+
+    @property
+    def is_silent(self) -> bool:
+        """Tell whether nothing travels, so that no question of who sends to whom arises."""
+        return all(issubclass(message, Nothing) for message in self.sends.values())
 
     @property
     def summary(self) -> str:

@@ -31,6 +31,7 @@ class ModelPlan:
         width: Common feature width; None: each architecture's own.
         factory: Makes the models instead of the registry: a callable of client, input shape and number of classes, or
             its address "package.module:name".
+        same_start: All clients' weights are drawn from one address, so that those of one architecture start alike.
     """
 
     names: tuple[str, ...]
@@ -38,6 +39,7 @@ class ModelPlan:
     num_classes: int
     width: int | None = None
     factory: ModelFactory | str | None = None
+    same_start: bool = False
 
     def architecture(self, client_id: int) -> str:
         """Return the name of a client's architecture."""
@@ -109,19 +111,19 @@ def plan_models(
         if factory is None:
             _import_factory(options.pool)  # an address that leads nowhere is found here, not in a trial
         source = options.pool if factory is None else factory
-        return ModelPlan((name,) * clients, input_shape, num_classes, own, source)
+        return ModelPlan((name,) * clients, input_shape, num_classes, own, source, options.same_start)
     members, width = _members(options.pool)
     if options.width is not None:
         width = None if options.width == "own" else options.width
     if width is not None and width < 1:
         raise InvalidModel(f"the feature width is {width}; it must be at least 1 or 'own'")
     names = tuple(members[client % len(members)] for client in range(clients))
-    return ModelPlan(names, input_shape, num_classes, width)
+    return ModelPlan(names, input_shape, num_classes, width, same_start=options.same_start)
 
 
 def initial_model(plan: ModelPlan, client_id: int, draws: Draws) -> SplitModel:
     """Return a client's model with the initial weights of its address; the global generators are left as they were."""
-    with draws.scope("init", client=client_id):
+    with draws.scope("init", client=0 if plan.same_start else client_id):
         return plan.build(client_id)
 
 

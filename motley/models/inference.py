@@ -46,7 +46,7 @@ class InferenceCopies:
         held = self._find(name, model)
         if not held.gains:
             return model
-        held.load(_live_state(model))
+        held.load(_live_state(model, held.names))
         return held.model
 
     def of_weights(self, name: str, template: SplitModel, weights: State) -> SplitModel:
@@ -117,11 +117,19 @@ class _Fold:
         self.bias.copy_(shift)
 
 
+class _Tracer(fx.Tracer):
+    """Sees a layer that can be folded as one call, also where its class is not one of torch's own."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, FOLDABLE) or super().is_leaf_module(m, module_qualified_name)
+
+
 class _Copy:
     """The copy of one architecture."""
 
     def __init__(self, model: SplitModel, dtype: torch.dtype) -> None:
         held = copy.deepcopy(model).requires_grad_(False).eval()
+        self.names = frozenset(held.state_dict())
         pairs = _foldable_pairs(held.backbone)
         self._folds: list[_Fold] = []
         for layer_name, norm_name in pairs:
@@ -139,7 +147,11 @@ class _Copy:
             held.backbone.to(dtype)
             self._folds = [_with_tensors_of(fold, held) for fold in self._folds]
         folded = {f"{fold.layer}.{part}" for fold in self._folds for part in ("weight", "bias")}
-        self._plain = {name: tensor for name, tensor in _live_state(held).items() if name not in folded}
+        self._plain = {
+            name: tensor
+            for name, tensor in _live_state(held, frozenset(held.state_dict())).items()
+            if name not in folded
+        }
         if low:
             held.backbone = _Cast(held.backbone, dtype)
         self.model = held
@@ -170,10 +182,9 @@ def _with_tensors_of(fold: _Fold, model: SplitModel) -> _Fold:
     return _Fold(fold.layer, fold.norm, fold.eps, layer.weight, layer.bias)
 
 
-def _live_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of the state dict themselves, whose versions tell whether they changed."""
+def _live_state(model: nn.Module, names: frozenset[str]) -> dict[str, Tensor]:
+    """Return the tensors of the state dict, of these names, themselves: their versions tell whether they changed."""
     everything = chain(model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
-    names = model.state_dict().keys()
     return {name: tensor for name, tensor in everything if name in names}
 
 
@@ -183,7 +194,7 @@ def _foldable_pairs(backbone: nn.Module) -> list[tuple[str, str]]:
     A module whose flow depends on its inputs cannot be traced; its parts are looked at one by one instead.
     """
     try:
-        graph = fx.Tracer().trace(backbone)
+        graph = _Tracer().trace(backbone)
     except Exception:  # noqa: BLE001 - tracing runs code of any kind
         return [
             (f"{name}.{layer}", f"{name}.{norm}")

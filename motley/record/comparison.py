@@ -2,16 +2,20 @@
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from motley.errors import InvalidRunFolder
+from motley.errors import InvalidConfig, InvalidRunFolder
+from motley.functional.ranks import holm
 from motley.functional.statistics import mean_sd, paired_difference
+from motley.record.classes import class_shares, rarest_class
 from motley.record.load import RunRecord, load_run
 from motley.record.summary import TRAFFIC
 
 CONFIG, SUMMARY, RUNS = "compare.toml", "comparison.json", "runs"
+MOMENTS = (("last", ""), ("selected", "_selected"))
+FIGURES = tuple(f"{name}{suffix}" for _, suffix in MOMENTS for name in ("local", "global"))  # of a line
 
 
 @dataclass(frozen=True)
@@ -30,13 +34,43 @@ class Comparison:
 
     @property
     def reference(self) -> str:
-        """Return the method that the others are compared with."""
+        """Return the row that the others are compared with."""
         return str(self.config["compare"]["reference"])
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the rows that were asked for: methods and variants of methods."""
+        return tuple(self.config["compare"]["methods"])
+
+    @property
+    def methods(self) -> dict[str, str]:
+        """Return the method of every row by the row's name."""
+        variants = self.config.get("variants", {})
+        return {name: str(variants.get(name, {}).get("method", name)) for name in self.names}
+
+    def against(self, reference: str) -> "Comparison":
+        """Return the same comparison with another row as the reference.
+
+        Raises:
+            InvalidConfig: It has no such row.
+        """
+        if reference not in self.names:
+            raise InvalidConfig(f"the reference '{reference}' is not a row of {self.path}: {', '.join(self.names)}")
+        return replace(self, config={**self.config, "compare": {**self.config["compare"], "reference": reference}})
+
     def table(self) -> list[dict[str, Any]]:
-        """Return one line a method, of its finished runs alone; see `method_line`."""
+        """Return one line a row, of its finished runs alone; see `method_line`.
+
+        Of several differences to the reference each has `p_holm`, too: its p value adjusted over all of the figure.
+        """
         done = {name: {seed: run for seed, run in runs.items() if run.finished} for name, runs in self.runs.items()}
-        return [method_line(name, runs, done.get(self.reference, {})) for name, runs in done.items()]
+        lines = [method_line(name, runs, done.get(self.reference, {})) for name, runs in done.items()]
+        for key in FIGURES:
+            found = [one for line in lines if (one := (line.get(key) or {}).get("difference"))]
+            tested = [one for one in found if one["p"] is not None]
+            for one, adjusted in zip(tested, holm([one["p"] for one in tested]), strict=True):
+                one["p_holm"] = adjusted
+        return lines
 
 
 def run_path(path: Path, method: str, seed: int) -> Path:
@@ -69,21 +103,32 @@ def method_line(method: str, runs: dict[int, RunRecord], reference: dict[int, Ru
     """Return the figures of one method over its seeds.
 
     For `local`, `global` (last round) and, where a validation part exists, `local_selected`, `global_selected`: mean
-    and standard deviation over seeds (divisor n - 1, None for one seed), and the paired difference to the reference on
-    equal seeds with its 95 % t interval. All accuracies are fractions.
+    and standard deviation over seeds (divisor n - 1, None for one seed), the means over seeds of the worst client's
+    accuracy (`worst`) and of the deviation over clients (`sd_clients`, divisor n), and the paired difference to the
+    reference on equal seeds with its 95 % t interval and the p value of the paired t test. `rarest_class` is the local
+    accuracy of the class with the fewest training samples, over the samples of all clients, with the class of every
+    seed. All accuracies are fractions.
     """
     line: dict[str, Any] = {"method": method, "seeds": sorted(runs)}
-    for moment, suffix in (("last", ""), ("selected", "_selected")):
+    for moment, suffix in MOMENTS:
         for name in ("local", "global"):
             values = {seed: _figure(run, moment, f"{name}_accuracy") for seed, run in runs.items()}
             known = [value for value in values.values() if value is not None]
             if not known:
                 continue
             mean, deviation = mean_sd(known)
-            line[f"{name}{suffix}"] = {"mean": mean, "sd": deviation, "n": len(known)}
+            line[f"{name}{suffix}"] = {
+                "mean": mean,
+                "sd": deviation,
+                "n": len(known),
+                "worst": _mean([_figure(run, moment, f"{name}_accuracy_worst") for run in runs.values()]),
+                "sd_clients": _mean([_figure(run, moment, f"{name}_accuracy_sd_clients") for run in runs.values()]),
+            }
             if reference and reference is not runs:
                 others = {seed: _figure(run, moment, f"{name}_accuracy") for seed, run in reference.items()}
                 line[f"{name}{suffix}"]["difference"] = _difference(values, others)
+    if rarest := _rarest_class(runs):
+        line["rarest_class"] = rarest
     for name in TRAFFIC:
         line[name] = _mean([run.summary["traffic"][name] for run in runs.values()])
     line["seconds"] = _mean([sum(run.summary["seconds"].values()) for run in runs.values()])
@@ -93,6 +138,18 @@ def method_line(method: str, runs: dict[int, RunRecord], reference: dict[int, Ru
 def _figure(run: RunRecord, moment: str, name: str) -> float | None:
     value = (run.summary.get(moment) or {}).get(name)
     return None if value is None else float(value)
+
+
+def _rarest_class(runs: dict[int, RunRecord]) -> dict[str, Any] | None:
+    found = [
+        (str(run.summary["class_names"][rarest]), float(shares[rarest]))
+        for _, run in sorted(runs.items())
+        if (rarest := rarest_class(run)) is not None and (shares := class_shares(run)) is not None
+    ]
+    if not found:
+        return None
+    mean, deviation = mean_sd([share for _, share in found])
+    return {"mean": mean, "sd": deviation, "n": len(found), "classes": [name for name, _ in found]}
 
 
 def _difference(values: dict[int, float | None], others: dict[int, float | None]) -> dict[str, Any] | None:
@@ -110,6 +167,7 @@ def _difference(values: dict[int, float | None], others: dict[int, float | None]
         "high": result.high,
         "n": result.n,
         "smallest_visible": result.smallest_visible,
+        "p": result.p,
     }
 
 

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class RoundRow:
 def to_line(row: ClientRow | RoundRow) -> str:
     """Return a row as one line of JSON."""
     kind = "client" if isinstance(row, ClientRow) else "round"
-    return dump_json({"kind": kind, **asdict(row)}) + "\n"
+    return dump_json({"kind": kind, **vars(row)}) + "\n"
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

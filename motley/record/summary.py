@@ -38,6 +38,11 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def best_test_round(rows: Iterable[Mapping[str, Any]], name: str) -> dict[str, Any] | None:
+    """Return the figures of the first evaluated round in which a metric is largest: an oracle, never a headline."""
+    return _best([row for row in rows if row["kind"] == "round" and row["metrics"]], name)
+
+
 def client_table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Return the clients at the last evaluated round: samples, accuracies, steps so far, traffic so far."""
     clients = [row for row in rows if row["kind"] == "client"]

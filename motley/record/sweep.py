@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,20 @@ class Sweep:
         """Return the values by field."""
         grid: Grid = self.config["sweep"]
         return grid
+
+    @property
+    def has_settings(self) -> bool:
+        """Tell whether its points are settings of the run alone; a method's option makes other rows, not a setting."""
+        methods = Comparison(self.path, self.config, {}).methods.values()
+        return not any(place.partition(".")[0] in methods for place in self.grid)
+
+    def against(self, reference: str) -> "Sweep":
+        """Return the same sweep with another row as the reference.
+
+        Raises:
+            InvalidConfig: It has no such row.
+        """
+        return replace(self, comparisons=tuple(comparison.against(reference) for comparison in self.comparisons))
 
 
 def grid_points(grid: Grid) -> tuple[Point, ...]:
@@ -80,7 +94,7 @@ def load_sweep(path: str | Path) -> Sweep:
     try:
         config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
         points = grid_points(config["sweep"])
-        empty = {"compare": config["compare"]}
+        empty: dict[str, Any] = {"compare": config["compare"], "variants": config.get("variants", {})}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidRunFolder(f"{path / CONFIG} is damaged ({error}); restore it from a copy") from error
     folders = [point_path(path, position, point) for position, point in enumerate(points)]

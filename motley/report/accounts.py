@@ -1,10 +1,14 @@
 """The sections that account for a run: who was left out, what was sent, how long it took."""
 
+from typing import Any
+
 from motley.functional.statistics import mean_sd
 from motley.record.load import RunRecord
 from motley.record.summary import TRAFFIC
 from motley.report.sections import MOST_ROWS, Grid, Methods, Section
-from motley.report.wording import duration, number, plural, size
+from motley.report.wording import duration, number, percent, plural, size
+
+ACCURACIES = ("local_accuracy:honest", "local_accuracy", "global_accuracy:honest", "global_accuracy")
 
 
 def missing_section(runs: Methods) -> Section:
@@ -20,6 +24,28 @@ def missing_section(runs: Methods) -> Section:
     more = f"The first {MOST_ROWS} of {len(rows)}; summary.json has all." if len(rows) > MOST_ROWS else ""
     grid = Grid("", ("method", "seed", "round", "client", "reason"), rows[:MOST_ROWS], more)
     return Section("missing", "Missing clients", f"{plural(len(rows), 'upload')} left out.", grids=[grid])
+
+
+def faults_section(runs: Methods) -> list[Section]:
+    """Return the accuracies at the last round with and without the faulty peers; no section if there are none."""
+    rows = []
+    for method, own in runs.items():
+        told = [run.summary["last"] for run in own.values() if "faults" in run.summary and run.summary.get("last")]
+        if told:
+            rows.append((method, *(_mean_percent(told, name) for name in ACCURACIES)))
+    if not rows:
+        return []
+    lead = (
+        "Means over the clients: those that are not faulty, and all, in per cent at the last round. Faulty peers are "
+        "evaluated with the model that they have, whatever they send."
+    )
+    head = ("method", "local, honest", "local, all", "global, honest", "global, all")
+    return [Section("faults", "Without the faulty peers", lead, grids=[Grid("", head, rows)])]
+
+
+def _mean_percent(told: list[dict[str, Any]], name: str) -> str:
+    known = [value for one in told if (value := one.get(name)) is not None]
+    return percent(mean_sd(known).mean if known else None)
 
 
 def traffic_section(runs: Methods) -> Section:

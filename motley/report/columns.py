@@ -1,7 +1,7 @@
 """A table before it is drawn: its columns for readers and for programs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Value = float | int | str | None
 
@@ -17,6 +17,7 @@ class Column:
         cells: As a reader sees them, one a method.
         data: The same for programs, by name: accuracies and differences as fractions, sizes in bytes, times in seconds.
         text: Whether it is aligned to the left.
+        detail: Whether it is for programs and the page alone, and left out of the terminal, Markdown and LaTeX.
     """
 
     group: str
@@ -25,6 +26,7 @@ class Column:
     cells: tuple[str, ...]
     data: Mapping[str, tuple[Value, ...]]
     text: bool = False
+    detail: bool = False
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,18 @@ class Table:
         columns: The first ones, without a group, tell the rows apart.
         rules: How the figures were made.
         remarks: What is special in this table.
+        details: How the columns that are details were made.
     """
 
     columns: tuple[Column, ...]
     rules: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+
+    @property
+    def short(self) -> "Table":
+        """Return the table without details."""
+        return replace(self, columns=tuple(column for column in self.columns if not column.detail), details=())
 
     @property
     def rows(self) -> list[tuple[str, ...]]:

@@ -25,6 +25,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 DASHES = ("-", "--", "-.", ":")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREY = "#777777"
+LONGEST_LABEL = 24  # letters of a name in a legend
 MOST_LABELS = 30  # names beside an axis; with more of them only some positions are numbered
 BANDS_UP_TO = 5  # more lines than that are drawn without bands, which would hide each other
 LOOK: dict[str, Any] = {
@@ -108,8 +109,9 @@ def legend_below(figure: Figure, axes: Axes) -> None:
 
 
 def legend_name(name: str) -> str:
-    """Return a label that matplotlib shows even if it begins with an underscore."""
-    return f"\u200b{short(name)}" if name.startswith("_") else short(name)
+    """Return a label that matplotlib shows even if it begins with an underscore; variants differ at their ends."""
+    shown = short(name, LONGEST_LABEL, end=LONGEST_LABEL // 2)
+    return f"\u200b{shown}" if name.startswith("_") else shown
 
 
 def heat_map(

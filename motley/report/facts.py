@@ -82,7 +82,18 @@ def _common_facts(run: RunRecord) -> list[Fact]:
     ]
     if "participation" in told:
         facts.append(Fact("clients in a round", str(told["participation"])))
+    if "faults" in told:
+        facts.append(Fact("faulty peers", _faults(told)))
     return facts
+
+
+def _faults(told: Mapping[str, Any]) -> str:
+    """Return which clients were made faulty, and how."""
+    faults = told["faults"]
+    text = f"{', '.join(map(str, faults['clients']))}, {faults['bad_kind']}"
+    if faults["forged_samples"]:
+        text += f", claiming {number(faults['forged_samples'])} validation samples of every class, all right"
+    return text
 
 
 def _data(source: str, told: Mapping[str, Any]) -> str:

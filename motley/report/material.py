@@ -1,6 +1,6 @@
 """What tables and figures are made of, read from the records of runs: plain arrays, in which NaN means no data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from motley.functional.statistics import mean_sd
+from motley.record.classes import LOCAL, class_shares, last_scores, training_samples
 from motley.record.folder import CHECKPOINTS
 from motley.record.load import RunRecord
 
@@ -17,7 +18,6 @@ Floats = NDArray[np.float64]
 Runs = Mapping[int, RunRecord]  # by seed
 
 FINISHED, UNFINISHED = "finished", "unfinished"
-LOCAL, GLOBAL = "test_local", "test_global"
 
 
 def with_summary(run: RunRecord) -> RunRecord:
@@ -70,13 +70,6 @@ def curve(runs: Runs, metric: str) -> Curve | None:
     )
 
 
-def last_scores(run: RunRecord) -> dict[int, dict[str, Any]]:
-    """Return the scores of every client in the last evaluated round."""
-    rows = [row for row in run.rows if row["kind"] == "client" and row["scores"]]
-    last = max((row["round"] for row in rows), default=None)
-    return {row["client"]: row["scores"] for row in rows if row["round"] == last}
-
-
 def client_accuracies(runs: Runs, part: str = LOCAL) -> dict[int, float]:
     """Return the last accuracy of every client that has samples, as the mean over seeds."""
     values: dict[int, list[float]] = {}
@@ -90,14 +83,14 @@ def client_accuracies(runs: Runs, part: str = LOCAL) -> dict[int, float]:
 
 def class_accuracies(runs: Runs, part: str = LOCAL) -> Floats | None:
     """Return the last accuracy of every class (C,), over the samples of all clients, as the mean over seeds."""
-    shares = []
-    for run in runs.values():
-        held = [scores[part] for scores in last_scores(run).values() if part in scores]
-        if held:
-            correct = np.sum([score["correct"] for score in held], axis=0)
-            count = np.sum([score["count"] for score in held], axis=0)
-            shares.append(np.where(count > 0, correct / np.maximum(count, 1), np.nan))
+    shares = [own for run in runs.values() if (own := class_shares(run, part)) is not None]
     return mean_known(np.array(shares)) if shares else None
+
+
+def class_support(runs: Iterable[RunRecord]) -> Floats | None:
+    """Return the training samples of every class (C,), over all clients, as the mean over runs; None if not told."""
+    told = [own for run in runs if (own := training_samples(run)) is not None]
+    return np.mean(told, axis=0) if told else None
 
 
 def majority_accuracy(run: RunRecord) -> float | None:
@@ -147,6 +140,33 @@ def _read_state(path: Path) -> tuple[Floats, Floats, Floats] | None:
             return None
         relations, reliability, times = (np.array(file.get_tensor(name), dtype=np.float64) for name in names)
     return relations, reliability, times
+
+
+@dataclass(frozen=True)
+class GuidanceMaterial:
+    """How the topology moved: means over the clients of a round (R rounds); NaN where nobody knows."""
+
+    rounds: tuple[int, ...]
+    relations_change: Floats  # (R,), mean absolute change of the relations that a client uses since it last took part
+    guidance_change: Floats  # (R,), of its guidance B
+    absent: Floats  # (R,), share of the guidance on classes that the client does not hold
+
+
+def guidance(run: RunRecord) -> GuidanceMaterial | None:
+    """Return how relations and guidance changed over rounds, or None if the method recorded nothing of the kind."""
+    told: dict[int, list[dict[str, Any]]] = {}
+    for row in run.rows:
+        if row["kind"] == "client" and "guidance_change" in row["method"]:
+            told.setdefault(row["round"], []).append(row["method"])
+    rounds = thin(sorted(told))
+    if not rounds:
+        return None
+    names = ("relations_change", "guidance_change", "guidance_absent")
+    means = [
+        mean_known(np.stack([_array([one.get(name) for name in names]) for one in told[number]])) for number in rounds
+    ]
+    relations, changed, absent = np.stack(means, axis=1)
+    return GuidanceMaterial(tuple(rounds), relations, changed, absent)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from motley.report.drawing import (
     MOST_LABELS,
@@ -11,12 +12,14 @@ from motley.report.drawing import (
     centre_ticks,
     heat_map,
     id_ticks,
+    legend_below,
+    line_style,
     look,
     name_ticks,
     new_figure,
     turn_if_long,
 )
-from motley.report.material import Floats, TeacherMaterial
+from motley.report.material import Floats, GuidanceMaterial, TeacherMaterial
 
 
 def pair_figure(values: Floats, class_names: Sequence[str], *, label: str) -> Figure:
@@ -30,6 +33,26 @@ def pair_figure(values: Floats, class_names: Sequence[str], *, label: str) -> Fi
         name_ticks(axes.yaxis, class_names)
         centre_ticks(axes)
         turn_if_long(axes, class_names, room=36)
+        return figure
+
+
+def change_figure(material: GuidanceMaterial) -> Figure:
+    """Draw how much relations and guidance changed from round to round, on a logarithmic axis."""
+    with look():
+        figure = new_figure()
+        axes = figure.add_subplot()
+        lines = {"relations R^g": material.relations_change, "guidance B": material.guidance_change}
+        for position, (name, values) in enumerate(lines.items()):
+            shown = np.where(values > 0, values, np.nan)
+            axes.plot(material.rounds, shown, label=name, **(line_style(position) | {"marker": "."}))
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter("{x:g}")  # powers of ten would be mathematical text
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(visible=True)
+        axes.set(xlabel="round", ylabel="mean absolute change")
+        legend_below(figure, axes)
         return figure
 
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from motley.record.load import RunRecord
 from motley.report.drawing import slug
-from motley.report.material import Floats, teachers, topology
-from motley.report.method_figures import kept_figure, pair_figure, teacher_figure
-from motley.report.sections import MOST_METHODS, Methods, Section, plate
-from motley.report.wording import plural
+from motley.report.material import Floats, guidance, teachers, topology
+from motley.report.method_figures import change_figure, kept_figure, pair_figure, teacher_figure
+from motley.report.sections import MOST_METHODS, Methods, Plate, Section, plate
+from motley.report.wording import percent, plural
 
 
 def method_sections(runs: Methods) -> list[Section]:
@@ -44,11 +44,30 @@ def _topology_section(method: str, run: RunRecord) -> Section | None:
             "Reliability S of the last aggregation, 0 to 1: relative support of a pair of classes.",
         ),
     ]
+    plates += _change_plates(method, run)
     lead = (
         f"{method}, seed {run.seed}, after round {found.round}. Grey: the diagonal, and pairs that no client ever held "
         "together."
     )
     return Section(slug(f"topology-{method}"), f"Topology of {method}", lead, plates)
+
+
+def _change_plates(method: str, run: RunRecord) -> list[Plate]:
+    """Return the figure of changes, if there were any rounds to compare."""
+    found = guidance(run)
+    if found is None or not np.nansum(found.relations_change) + np.nansum(found.guidance_change) > 0:
+        return []
+    absent = np.nanmax(found.absent, initial=0.0)
+    more = f" At most {percent(absent, 1)} % of the guidance of a round is on classes that a client lacks."
+    return [
+        plate(
+            change_figure(found),
+            f"changes-{method}",
+            f"Lines of the change of relations and guidance over {plural(len(found.rounds), 'round')}.",
+            "Mean absolute change of the relations that a client uses and of its guidance B since it last took part, "
+            f"mean over clients.{more if absent > 0 else ''}",
+        )
+    ]
 
 
 def _strongest(relations: Floats, names: Sequence[str]) -> str:

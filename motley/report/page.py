@@ -4,13 +4,13 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from motley.errors import InvalidRunFolder, MotleyWarning
+from motley.errors import InvalidConfig, InvalidRunFolder, MotleyWarning
 from motley.record.comparison import CONFIG as COMPARE_CONFIG
 from motley.record.comparison import load_comparison
 from motley.record.files import write_text
 from motley.record.folder import REPORT
 from motley.record.load import load_run
-from motley.report.accounts import missing_section, traffic_section
+from motley.report.accounts import faults_section, missing_section, traffic_section
 from motley.report.columns import Table
 from motley.report.facts import (
     Fact,
@@ -47,17 +47,23 @@ class Page:
     sections: list[Section]
 
 
-def build_report(path: Path) -> str:
+def build_report(path: Path, *, reference: str | None = None) -> str:
     """Return the report of a run folder or of the folder of a comparison as HTML, UTF-8.
 
     Whatever warnings the records give are shown on the page, and warned of again.
 
+    Args:
+        path: The folder.
+        reference: Another row of a comparison that the others are compared with.
+
     Raises:
+        InvalidConfig: The comparison has no such row, or the folder is one run.
         InvalidRunFolder: It is neither, or damaged beyond an incomplete last line.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", MotleyWarning)
-        page = _comparison_page(path) if (path / COMPARE_CONFIG).is_file() else _run_page(path)
+        several = (path / COMPARE_CONFIG).is_file()
+        page = _comparison_page(path, reference) if several else _run_page(path, reference)
     told = []
     for one in caught:
         warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
@@ -70,21 +76,24 @@ def build_report(path: Path) -> str:
     return template("page.html.j2").render(page=page, table=to_html(page.table))
 
 
-def write_report(path: Path, *, replace: bool = False) -> Path:
+def write_report(path: Path, *, replace: bool = False, reference: str | None = None) -> Path:
     """Write the report of a folder into the folder and return its path.
 
     Raises:
+        InvalidConfig: As for `build_report`.
         InvalidRunFolder: As for `build_report`, or there is a report already and `replace` is false.
     """
     target = path / REPORT
     if target.exists() and not replace:
         raise InvalidRunFolder(f"{target} exists already; write it anew with --replace")
-    write_text(target, build_report(path))
+    write_text(target, build_report(path, reference=reference))
     return target
 
 
-def _run_page(path: Path) -> Page:
+def _run_page(path: Path, reference: str | None) -> Page:
     run = with_summary(load_run(path))
+    if reference is not None:
+        raise InvalidConfig(f"{path} is one run, in which nothing is compared with '{reference}'; name a comparison")
     runs: dict[str, Runs] = {run.method: {run.seed: run}}
     return Page(
         title=f"{run.method}, seed {run.seed}",
@@ -99,8 +108,9 @@ def _run_page(path: Path) -> Page:
     )
 
 
-def _comparison_page(path: Path) -> Page:
+def _comparison_page(path: Path, reference: str | None) -> Page:
     comparison = load_comparison(path)
+    comparison = comparison if reference is None else comparison.against(reference)
     runs = single_runs(comparison)
     methods, seeds = comparison.config["compare"]["methods"], comparison.config["compare"]["seeds"]
     return Page(
@@ -117,7 +127,8 @@ def _comparison_page(path: Path) -> Page:
 
 
 def _sections(runs: dict[str, Runs]) -> list[Section]:
-    return [*accuracy_sections(runs), *method_sections(runs), missing_section(runs), traffic_section(runs)]
+    accounts = [*faults_section(runs), missing_section(runs), traffic_section(runs)]
+    return [*accuracy_sections(runs), *method_sections(runs), *accounts]
 
 
 def _notes(runs: dict[str, Runs]) -> list[str]:

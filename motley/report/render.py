@@ -1,5 +1,6 @@
 """A table as text: for the terminal, Markdown, CSV, LaTeX and HTML."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,14 +14,17 @@ from rich.text import Text
 
 from motley.report.columns import Column, Table
 from motley.report.templating import template
+from motley.report.wording import MISSING
 
 GAP = 2  # columns of the terminal between two columns of the table
 LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}", "%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
-        "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+        "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+        "±": r"$\pm$", "…": r"\ldots{}",
     }
 )  # fmt: skip
+MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class _Fitting:
 
 def to_rich(table: Table) -> RenderableType:
     """Return the table for rich, as wide as the console that prints it, with the rules and remarks below."""
-    return _Fitting(table)
+    return _Fitting(table.short)
 
 
 def _rich_block(columns: Sequence[Column]) -> RichTable:
@@ -84,6 +88,7 @@ def _width(columns: Sequence[Column]) -> int:
 
 def to_markdown(table: Table) -> str:
     """Return the table in Markdown, aligned also as plain text, with the rules and remarks below."""
+    table = table.short
     columns = [[_cell(text) for text in (column.heading, *column.cells)] for column in table.columns]
     widths = [max(3, *map(len, texts)) for texts in columns]
     sides = [str.ljust if column.text else str.rjust for column in table.columns]
@@ -112,16 +117,60 @@ def to_csv(table: Table) -> str:
     )
 
 
-def to_latex(table: Table) -> str:
-    """Return the table in LaTeX (package booktabs), with the rules and remarks below."""
-    frame = pd.DataFrame(table.rows, columns=[column.heading for column in table.columns])
+def to_latex(table: Table, caption: str = "") -> str:
+    """Return the table in LaTeX, with the rules and remarks below; with a caption it floats.
+
+    The document needs the package booktabs.
+    """
+    table = table.short
     kinds = "".join("l" if column.text else "r" for column in table.columns)
-    body = frame.to_latex(index=False, escape=True, column_format=kinds)
-    notes = " ".join(text.translate(LATEX) for text in (*table.rules, *table.remarks))
-    return f"{body}\n{{\\footnotesize {notes}\\par}}\n"
+    groups = [(name, len(list(own))) for name, own in groupby(table.columns, key=lambda column: column.group)]
+    above, rules, place = [], [], 1
+    for name, width in groups:
+        above.append(rf"\multicolumn{{{width}}}{{c}}{{{_latex(name)}}}" if name else " & " * (width - 1))
+        if name:
+            rules.append(rf"\cmidrule(lr){{{place}-{place + width - 1}}}")
+        place += width
+    head = [_latex_row(above, escape=False), " ".join(rules)] if rules else []
+    titles = _latex_row([column.title for column in table.columns])
+    body = [
+        "% needs \\usepackage{booktabs}",
+        rf"\begin{{tabular}}{{{kinds}}}",
+        r"\toprule",
+        *head,
+        titles,
+        r"\midrule",
+        *map(_latex_row, table.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    notes = " ".join(map(_latex, (*table.rules, *table.remarks)))
+    below = ["", rf"{{\footnotesize {notes}\par}}"] if notes else []
+    if caption:
+        body = [body[0], r"\begin{table}", r"\centering", rf"\caption{{{_latex(caption)}}}", *body[1:]]
+        below.append(r"\end{table}")
+    return "\n".join([*body, *below]) + "\n"
+
+
+def _latex_row(cells: Sequence[str], *, escape: bool = True) -> str:
+    return " & ".join(map(_latex, cells) if escape else cells) + r" \\"
+
+
+def _latex(text: str) -> str:
+    """Return text for LaTeX: nothing in it is a command, and numbers below 0 have a minus."""
+    return MINUS.sub("$-$", ("--" if text == MISSING else text).translate(LATEX))
 
 
 def to_html(table: Table) -> Markup:
-    """Return the table in HTML with a head of groups, in a box that scrolls by itself."""
+    """Return the table in HTML with a head of groups, and its details as a table below; each scrolls by itself."""
+    tables = [(table.short, "table of results")]
+    if any(column.detail for column in table.columns):
+        columns = tuple(column for column in table.columns if column.detail or not column.group)
+        tables.append((Table(columns, table.details), "table of details"))
+    return Markup("").join(_html(one, label) for one, label in tables)
+
+
+def _html(table: Table, label: str) -> Markup:
     groups = [(name, len(list(own))) for name, own in groupby(table.columns, key=lambda column: column.group)]
-    return Markup(template("table.html.j2").render(table=table, groups=groups))  # noqa: S704 - escaped there
+    made = template("table.html.j2").render(table=table, groups=groups, label=label)
+    return Markup(made)  # noqa: S704 - escaped there

@@ -7,18 +7,11 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from motley.record.classes import GLOBAL, LOCAL, last_scores
 from motley.record.load import RunRecord
 from motley.report.drawing import BANDS_UP_TO, to_svg
 from motley.report.figures import accuracy_figure, bubble_figure, class_figure, client_figure
-from motley.report.material import (
-    GLOBAL,
-    LOCAL,
-    Runs,
-    class_accuracies,
-    client_accuracies,
-    curve,
-    last_scores,
-)
+from motley.report.material import Floats, Runs, class_accuracies, class_support, client_accuracies, curve
 from motley.report.wording import MISSING, number, percent, plural
 
 MOST_ROWS = 200  # of a table on the page
@@ -152,19 +145,36 @@ def _mean_of(values: Mapping[int, float], names: Sequence[str], kind: str) -> st
 def _per_class(runs: Methods) -> Section:
     first = any_run(runs)
     names = first.summary.get("class_names", []) if first else []
-    counts = first.summary.get("counts") if first else None
-    support = np.sum(counts, axis=0).astype(int).tolist() if counts else None
-    plates = []
+    support = class_support(run for own in runs.values() for run in own.values())
+    plates, grids = [], []
     for part, label, _ in KINDS:
         values = {method: found for method, own in runs.items() if (found := class_accuracies(own, part)) is not None}
         if values:
-            figure = class_figure(values, support, names, label=label)
+            shown = None if support is None else support.round().astype(int).tolist()
+            figure = class_figure(values, shown, names, label=label)
             about = f"{label.capitalize()} of each of {len(names)} classes for {', '.join(values)}."
             caption = f"{label.capitalize()} by class, over the test samples of all clients"
-            caption += "; below: training samples of all clients." if support else "."
+            caption += "; below: training samples of all clients." if support is not None else "."
             plates.append(plate(figure, f"classes-{part}", about, caption))
+            grids.append(_class_grid(values, support, names, label))
     lead = "The last evaluated round. A class without test samples has no mark." if plates else "No data."
-    return Section("classes", "Per class", lead, plates)
+    return Section("classes", "Per class", lead, plates, grids, folded=True)
+
+
+def _class_grid(values: Mapping[str, Floats], support: Floats | None, names: Sequence[str], label: str) -> Grid:
+    """Return the classes, the rarest first, with their training samples and the accuracy of every method."""
+    order = range(len(names)) if support is None else np.argsort(support, kind="stable").tolist()
+    rows = [
+        (
+            names[place],
+            MISSING if support is None else number(float(support[place])),
+            *(percent(float(own[place])) for own in values.values()),
+        )
+        for place in order
+    ]
+    more = f"The first {MOST_ROWS} of {len(rows)} classes." if len(rows) > MOST_ROWS else ""
+    title = f"{label.capitalize()} by class, %; mean over seeds; the rarest class first"
+    return Grid(title, ("class", "training samples", *values), rows[:MOST_ROWS], more)
 
 
 def _holdings(runs: Methods) -> Section:

@@ -1,6 +1,7 @@
 """A sweep as one table and one figure: the comparisons of its points below each other, accuracy over the first axis."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from motley.record.files import write_text
+from motley.record.ranking import Ranking, point_settings, rank_settings
 from motley.record.sweep import Point, Sweep, Value, point_text, value_text
 from motley.report.columns import Column, Table
 from motley.report.drawing import legend_below, line_style, look, name_ticks, new_figure, save_figure, turn_if_long
+from motley.report.ranks import rank_remarks, rank_rules, rank_text
 from motley.report.render import to_csv, to_markdown
-from motley.report.tables import comparison_table
+from motley.report.tables import FIGURES, comparison_table
 from motley.report.wording import MISSING
 
 MARKDOWN, CSV, FIGURE = "table.md", "table.csv", "figure.svg"
@@ -40,11 +43,36 @@ def sweep_table(sweep: Sweep) -> Table:
         values = [point[place] for point, size in zip(sweep.points, sizes, strict=True) for _ in range(size)]
         cells = tuple(map(value_text, values))  # also in the CSV: 1 and 1.0 may differ in meaning
         axes.append(Column("", place, place, cells, {place: cells}, text=isinstance(values[0], str)))
-    return Table(
-        (*axes, *_joined(tables, sizes)),
-        _told([table.rules for table in tables], sweep.points),
-        _told([table.remarks for table in tables], sweep.points),
+    rules = _told([table.rules for table in tables], sweep.points)
+    remarks = _told([table.remarks for table in tables], sweep.points)
+    details = _told([table.details for table in tables], sweep.points)
+    columns, ranking = _joined(tables, sizes), sweep_ranking(sweep)
+    if ranking is not None:
+        columns = _with_ranks(columns, sweep, ranking)
+        rules, remarks = (*rules, *rank_rules(ranking)), (*remarks, *rank_remarks(ranking))
+    return Table((*axes, *columns), rules, remarks, details)
+
+
+def sweep_ranking(sweep: Sweep) -> Ranking | None:
+    """Return the ranks of the rows over the points; None where points are no settings, or there is nothing to rank."""
+    if not sweep.has_settings or len(sweep.comparisons[0].names) < 2:
+        return None
+    ranking = rank_settings(point_settings(sweep))
+    return ranking if len(ranking.settings) > 1 else None
+
+
+def _with_ranks(columns: Sequence[Column], sweep: Sweep, ranking: Ranking) -> list[Column]:
+    """Return the columns with the rank inside of the point, behind local accuracy."""
+    known = dict(zip(ranking.settings, ranking.ranks, strict=True))
+    values = tuple(
+        known[setting][ranking.names.index(name)] if setting in known and name in ranking.names else None
+        for setting, comparison in point_settings(sweep)
+        for name in comparison.names
     )
+    group = FIGURES["local"][0]
+    place = max(place for place, column in enumerate(columns) if column.group == group) + 1
+    ranks = Column(group, "rank", "rank", tuple(map(rank_text, values)), {"rank": values})
+    return [*columns[:place], ranks, *columns[place:]]
 
 
 def _joined(tables: Sequence[Table], sizes: Sequence[int]) -> list[Column]:
@@ -60,7 +88,7 @@ def _joined(tables: Sequence[Table], sizes: Sequence[int]) -> list[Column]:
             name: tuple(value for column, size in found for value in (column.data[name] if column else (None,) * size))
             for name in kind.data
         }
-        joined.append(Column(kind.group, kind.title, heading, cells, data, kind.text))
+        joined.append(replace(kind, cells=cells, data=data))
     return joined
 
 

@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from motley.functional.statistics import mean_sd
 from motley.record.comparison import Comparison, method_line
 from motley.record.load import RunRecord
 from motley.record.summary import TRAFFIC
 from motley.report.columns import Column, Table, Value
-from motley.report.material import FINISHED, Runs, finished, majority_accuracy, status, with_summary
+from motley.report.known import remarks_on_methods
+from motley.report.material import FINISHED, Runs, finished, status, with_summary
 from motley.report.paper import paper_columns, rules_of_paper
-from motley.report.wording import MISSING, duration, interval, number, percent, plural, points, size
+from motley.report.rules import few_seeds, rule_of_rarest, rules_of, rules_of_details, without_data
+from motley.report.wording import MISSING, duration, interval, number, p_value, percent, points, size
 
 Line = Mapping[str, Any]
 
@@ -21,7 +22,7 @@ FIGURES = {  # key of a line: name of the group, and what stands before a title 
     "local_selected": ("local, selected round", "local selected"),
     "global_selected": ("global, selected round", "global selected"),
 }
-ALONE = "local"  # the method that shares nothing
+RAREST = "local_accuracy_rarest_class"
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -32,7 +33,8 @@ def comparison_table(comparison: Comparison) -> Table:
     done = replace(comparison, runs={method: finished(own) for method, own in runs.items()})
     lines = done.table()
     paper = comparison.config.get("paper", {})
-    columns = _columns(lines, comparison.reference if len(methods) > 1 else None, paper)
+    spread = _spread_columns(lines)
+    columns = _columns(lines, comparison.reference if len(methods) > 1 else None, paper, spread)
     open_runs = [
         f"{method} seed {seed}: {status(runs[method][seed]) if seed in runs[method] else 'not begun'}"
         for method in methods
@@ -40,13 +42,11 @@ def comparison_table(comparison: Comparison) -> Table:
         if seed not in done.runs[method]
     ]
     remarks = [f"Not finished, and left out: {'; '.join(_first(open_runs))}."] if open_runs else []
-    if max((len(line["seeds"]) for line in lines), default=0) == 1:
-        remarks.append("One seed gives no deviation and no interval; add seeds to tell methods apart (--seeds 0,1,2).")
     everything = [run for own in done.runs.values() for run in own.values()]
-    remarks += _without_data(everything) + [
-        f"Departs from the published setting: {text}" for text in paper.get("departures", ())
-    ]
-    return Table(columns, (*_rules(lines, everything), *rules_of_paper(paper)), tuple(remarks))
+    remarks += few_seeds(lines) + remarks_on_methods(comparison.methods) + without_data(everything)
+    remarks += [f"Departs from the published setting: {text}" for text in paper.get("departures", ())]
+    rules = (*rules_of(lines, everything, comparison.reference), *rules_of_paper(paper))
+    return Table(columns, rules, tuple(remarks), tuple(rules_of_details(lines)))
 
 
 def run_table(run: RunRecord) -> Table:
@@ -57,12 +57,16 @@ def run_table(run: RunRecord) -> Table:
     if status(run) != FINISHED:
         last, asked = run.summary.get("rounds"), run.config["run"]["rounds"]
         remarks.insert(0, f"The run is {status(run)}: these are the figures after {last or 0} of {asked} rounds.")
-    columns = (*_columns([line], None), *_columns_over_clients(run))
-    return Table(columns, tuple(_rules([line], [run])), tuple(remarks + _without_data([run])))
+    remarks += remarks_on_methods({run.method: run.method}) + without_data([run])
+    columns = _columns([line], None, over_clients=_columns_of_clients(line, run))
+    return Table(columns, (*rules_of([line], [run]), *rule_of_rarest([line])), tuple(remarks))
 
 
 def _columns(
-    lines: Sequence[Line], reference: str | None, paper: Mapping[str, Any] | None = None
+    lines: Sequence[Line],
+    reference: str | None,
+    paper: Mapping[str, Any] | None = None,
+    over_clients: Sequence[Column] = (),
 ) -> tuple[Column, ...]:
     names = tuple(str(line["method"]) for line in lines)
     columns = [
@@ -75,8 +79,7 @@ def _columns(
             columns += _accuracy_columns(key, found, names, reference)
             if paper and key == paper.get("figure", "local"):
                 columns += paper_columns(paper.get("values", {}), names, [one.get("mean") for one in found])
-    columns += _cost_columns(lines)
-    return tuple(columns)
+    return (*columns, *over_clients, *_cost_columns(lines))
 
 
 def _accuracy_columns(key: str, found: Sequence[Line], names: Sequence[str], reference: str | None) -> list[Column]:
@@ -97,11 +100,42 @@ def _accuracy_columns(key: str, found: Sequence[Line], names: Sequence[str], ref
         "" if name == reference else interval(one.get("low"), one.get("high"))
         for name, one in zip(names, paired, strict=True)
     )
+    halves = [one.get("smallest_visible") for one in paired]
+    tested = {f"{key}_difference_{name}": tuple(one.get(name) for one in paired) for name in ("p", "p_holm")}
+    chances = tuple(
+        "" if name == reference else p_value(one.get("p_holm")) for name, one in zip(names, paired, strict=True)
+    )
     return [
         *columns,
         Column(group, "difference", f"{prefix} difference", shown, data),
         Column(group, "95 % interval", f"{prefix} 95 % interval", between, ends),
+        Column(
+            group,
+            "smallest visible",
+            f"{prefix} smallest visible",
+            *_cells(halves, f"{key}_difference_smallest_visible", percent),
+            detail=True,
+        ),
+        Column(group, "p (Holm)", f"{prefix} p (Holm)", chances, tested, detail=True),
     ]
+
+
+def _spread_columns(lines: Sequence[Line]) -> list[Column]:
+    """Return details of whom a mean over clients hides: the worst client, the deviation, the rarest class."""
+    kinds = (
+        ("local", "worst", "local, over clients", "worst %", "worst client %"),
+        ("local", "sd_clients", "local, over clients", "sd", "sd of clients"),
+        ("global", "worst", "global, over clients", "worst %", "global worst client %"),
+        ("global", "sd_clients", "global, over clients", "sd", "global sd of clients"),
+        ("rarest_class", "mean", "local, over samples", "rarest class %", "rarest class %"),
+    )
+    columns = []
+    for figure, key, group, title, heading in kinds:
+        values = [(line.get(figure) or {}).get(key) for line in lines]
+        name = RAREST if figure == "rarest_class" else f"{figure}_accuracy_{key}"
+        if any(value is not None for value in values):
+            columns.append(Column(group, title, heading, *_cells(values, name, percent), detail=True))
+    return columns
 
 
 def _cost_columns(lines: Sequence[Line]) -> list[Column]:
@@ -120,81 +154,16 @@ def _cost_columns(lines: Sequence[Line]) -> list[Column]:
     ]
 
 
-def _columns_over_clients(run: RunRecord) -> list[Column]:
-    last, group = run.final, "local, over clients"
+def _columns_of_clients(line: Line, run: RunRecord) -> list[Column]:
+    pooled = _cells([run.final.get("local_accuracy_pooled")], "local_accuracy_pooled", percent)
     return [
-        Column(group, title, heading, *_cells([last.get(name)], name, percent))
-        for title, heading, name in (
-            ("worst %", "worst client %", "local_accuracy_worst"),
-            ("sd", "sd of clients", "local_accuracy_sd_clients"),
-            ("over samples %", "over samples %", "local_accuracy_pooled"),
-        )
+        *(replace(column, detail=False) for column in _spread_columns([line])),
+        Column("local, over samples", "over samples %", "over samples %", *pooled),
     ]
 
 
 def _cells(values: Sequence[Any], name: str, show: Any) -> tuple[tuple[str, ...], dict[str, tuple[Value, ...]]]:
     return tuple(show(value) for value in values), {name: tuple(values)}
-
-
-def _rules(lines: Sequence[Line], runs: Sequence[RunRecord]) -> list[str]:
-    rounds = sorted({run.final["round"] for run in runs if run.final})
-    at = f"the last round ({', '.join(map(str, rounds))})" if rounds else "the last round"
-    rules = [
-        f"Headline: local accuracy, the mean over clients of the accuracy on each client's own test part, at {at}; "
-        "all clients are evaluated, whether they took part or not."
-    ]
-    if any("global" in line for line in lines):
-        rules.append(
-            "Global accuracy: the mean over clients of the accuracy on the common test set, at the same round."
-        )
-    if any("local_selected" in line for line in lines):
-        rules.append(
-            "Selected: at the first round with the best mean validation accuracy; test data never select anything."
-        )
-    rules.append("n runs, one a seed; sd over seeds with divisor n - 1.")
-    rules += _rule_of_differences(lines)
-    rules += _rule_of_levels(lines, runs)
-    return rules
-
-
-def _rule_of_differences(lines: Sequence[Line]) -> list[str]:
-    rules, paired = [], [line for line in lines if (line.get("local") or {}).get("difference")]
-    if paired:
-        rules.append(
-            "Differences to the reference are paired on equal seeds, in percentage points, with Student's t interval."
-        )
-    visible = [
-        f"{line['method']} {100 * half:.2f}"
-        for line in paired
-        if (half := line["local"]["difference"]["smallest_visible"]) is not None
-    ]
-    if visible:
-        rules.append(
-            "Smallest difference of local accuracy that could have been seen (half of the interval), in points: "
-            f"{', '.join(visible)}."
-        )
-    return rules
-
-
-def _rule_of_levels(lines: Sequence[Line], runs: Sequence[RunRecord]) -> list[str]:
-    """Tell what to hold the figures against: chance, the majority class, and training alone."""
-    parts = []
-    chance = next((run.summary["chance"] for run in runs if run.summary.get("chance")), None)
-    if chance is not None:
-        parts.append(f"chance {percent(chance, 1)} %")
-    majority = mean_sd([value for run in runs if (value := majority_accuracy(run)) is not None]).mean
-    if majority is not None:
-        parts.append(f"always each client's most frequent class {percent(majority, 1)} %")
-    alone = next((line["local"]["mean"] for line in lines if line["method"] == ALONE and line.get("local")), None)
-    parts.append(
-        f"training alone ({ALONE}) {percent(alone)} %" if alone is not None else f"training alone ({ALONE}) was not run"
-    )
-    return [f"To hold local accuracy against: {', '.join(parts)}."]
-
-
-def _without_data(runs: Sequence[RunRecord]) -> list[str]:
-    most = max((run.final.get("local_accuracy_clients_without_data") or 0 for run in runs), default=0)
-    return [f"{plural(most, 'client')} without test samples: left out of the mean over clients."] if most else []
 
 
 def _first(items: list[str], most: int = 12) -> list[str]:

@@ -21,6 +21,14 @@ def interval(low: float | None, high: float | None) -> str:
     return MISSING if _unknown(low) or _unknown(high) else f"[{points(low)}, {points(high)}]"
 
 
+def p_value(value: float | None) -> str:
+    """Return a p value: 0.031, < 0.001."""
+    if _unknown(value):
+        return MISSING
+    assert value is not None
+    return f"{value:.3f}" if value >= 0.0005 else "< 0.001"
+
+
 def number(value: float | None) -> str:
     """Return a count: 110, 82,609, 11.2 M."""
     if _unknown(value):
@@ -60,10 +68,10 @@ def plural(count: int, word: str, many: str | None = None) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {many or word + 's'}"
 
 
-def short(name: str) -> str:
-    """Return a name that fits beside an axis: printable and not too long."""
+def short(name: str, most: int = LONGEST_NAME, *, end: int = 0) -> str:
+    """Return a name that fits, by default beside an axis: printable, cut before its last `end` letters if too long."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in name)
-    return shown if len(shown) <= LONGEST_NAME else shown[: LONGEST_NAME - 1] + "…"
+    return shown if len(shown) <= most else shown[: most - 1 - end] + "…" + shown[len(shown) - end :]
 
 
 def _unknown(value: float | None) -> bool:

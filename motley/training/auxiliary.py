@@ -1,5 +1,6 @@
 """Auxiliary models: networks of one architecture that all clients train beside their own, and that travel instead."""
 
+import copy
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
@@ -25,6 +26,19 @@ def received_auxiliary(client: Client, name: str, state: Mapping[str, Tensor], w
     """
     model = client.task.auxiliary(name, width)
     model.load_state_dict(state)
+    return model
+
+
+def received_model(task: Task, peer: int, weights: Mapping[str, Tensor]) -> SplitModel:
+    """Return a new model of a peer's architecture with received weights, to be trained by whom received them.
+
+    Args:
+        task: What everybody knows.
+        peer: Whose model it is.
+        weights: Its whole state dict; it is copied.
+    """
+    model = copy.deepcopy(task.template(peer))
+    model.load_state_dict(weights)
     return model
 
 

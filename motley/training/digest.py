@@ -85,6 +85,7 @@ def digest(
     sums: dict[str, Tensor] = {}
     done, seen = 0, 0
     with (
+        client.part("training"),
         draws.scope(f"{purpose} dropout", round=round, client=client.id),
         training_mode(model),
         freeze_batch_norm(model, when=len(x) == 1),
@@ -93,7 +94,8 @@ def digest(
             with torch.autocast(x.device.type, dtype) if dtype != torch.float32 else nullcontext():
                 logits = model(x[index])
             terms = loss(logits.float(), targets[index])
-            torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+            with client.part("backward"):
+                torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
             if options.clip_norm is not None:
                 nn.utils.clip_grad_norm_(parameters, options.clip_norm)
             optimizer.step()

@@ -75,21 +75,22 @@ def evaluate_all(
         batch_size: Samples in a batch; the result does not depend on it beyond rounding.
     """
     count = tuple(torch.bincount(samples.y.cpu(), minlength=num_classes).tolist())
-    correct: dict[str, Tensor] = {}
-    total: dict[str, Tensor] = {}
+    guesses: dict[str, list[Tensor]] = {}
+    losses: dict[str, list[Tensor]] = {}
     normalize = Normalizer.of(normalization, samples.x)
     with torch.inference_mode(), evaluation_mode(model):
-        for start in range(0, len(samples), batch_size):
-            y = samples.y[start : start + batch_size]
-            for name, raw in predict(normalize(samples.x[start : start + batch_size])).items():
+        batches = zip(samples.x.split(batch_size), samples.y.split(batch_size), strict=True)
+        for x, y in batches:
+            for name, raw in predict(normalize(x)).items():
                 scores = raw.float()
-                right = torch.bincount(y[scores.argmax(dim=1) == y], minlength=num_classes)
-                loss = nnf.cross_entropy(scores, y, reduction="sum").double()
-                correct[name] = correct[name] + right if name in correct else right
-                total[name] = total[name] + loss if name in total else loss
-    return {
-        name: Score(tuple(right.tolist()), count, total[name].item() / len(samples)) for name, right in correct.items()
-    }
+                guesses.setdefault(name, []).append(scores.argmax(dim=1))
+                losses.setdefault(name, []).append(nnf.cross_entropy(scores, y, reduction="sum"))
+        found = {}
+        for name, guessed in guesses.items():
+            right = torch.bincount(samples.y[torch.cat(guessed) == samples.y], minlength=num_classes)
+            total = torch.stack(losses[name]).double().cumsum(0)[-1]
+            found[name] = Score(tuple(right.tolist()), count, total.item() / len(samples))
+    return found
 
 
 def teacher_logits(task: Task, peer: int, weights: Mapping[str, Tensor], x: Tensor, *, batch_size: int) -> Tensor:

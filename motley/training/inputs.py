@@ -1,6 +1,7 @@
 """From stored samples to what a model sees: normalisation and augmentation, batched, on the device of the data."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 import torch
@@ -26,14 +27,22 @@ class Normalizer:
     @classmethod
     def of(cls, normalization: Normalization, samples: Tensor) -> Self:
         """Return the normalizer for samples (n, channels, ...); make it once a pass."""
-        shape = (1, -1, *[1] * (samples.dim() - 2))
-        std = torch.tensor(normalization.std, dtype=torch.float32, device=samples.device).view(shape)
-        mean = torch.tensor(normalization.mean, dtype=torch.float32, device=samples.device).view(shape)
-        return cls(normalization.scale / std, -mean / std)
+        return cls(*_factor_and_shift(normalization, samples.dim(), samples.device))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return inputs (B, channels, ...), float32, of samples that are uint8 or float32."""
-        return x.to(torch.float32) * self.factor + self.shift
+        numbers = x.to(torch.float32)
+        scaled = numbers * self.factor if numbers is x else numbers.mul_(self.factor)  # stored samples stay as they are
+        return scaled.add_(self.shift)
+
+
+@lru_cache
+def _factor_and_shift(normalization: Normalization, dim: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    shape = (1, -1, *[1] * (dim - 2))
+    with torch.inference_mode(False):  # training uses them, too, whoever asks first
+        std = torch.tensor(normalization.std, dtype=torch.float32, device=device).view(shape)
+        mean = torch.tensor(normalization.mean, dtype=torch.float32, device=device).view(shape)
+        return normalization.scale / std, -mean / std
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from motley.draws import Draws
 from motley.errors import MotleyWarning, NonFiniteLoss
 from motley.federation import Client
-from motley.training.batches import batches, epoch_order, order_digest
+from motley.training.batches import batches, epoch_order, num_used, order_digest
 from motley.training.inputs import Augmentation, Normalizer
 from motley.training.modes import freeze_batch_norm, has_batch_norm, training_mode
 from motley.training.optimizers import learning_rate, make_optimizer, recall_optimizer, remember_optimizer
@@ -59,8 +59,9 @@ def train_local(
 ) -> None:
     """Train a client's model for the run's number of local epochs and write what happened into its journal.
 
-    Every training sample is used once per epoch in a drawn order. `teach` is called once per epoch on large chunks of
-    the very inputs of that epoch, and only its result is kept, so that its cost does not depend on the batch size.
+    Every training sample is used once per epoch in a drawn order, unless the run's `shuffle` and `last_batch` say
+    otherwise. `teach` is called once per epoch on large chunks of the very inputs of that epoch, and only its result is
+    kept, so that its cost does not depend on the batch size.
 
     Args:
         client: Whose model, data and options are used.
@@ -80,7 +81,11 @@ def train_local(
     if num_samples == 0:
         warnings.warn(f"client {client.id} has no training samples and does not train", MotleyWarning, stacklevel=2)
         return
-    if num_samples == 1 and has_batch_norm(client.model):
+    used = num_used(num_samples, options.batch_size, options.last_batch)
+    if not used:
+        text = f"client {client.id} never trains: its {num_samples} samples fill no batch of {options.batch_size}"
+        warnings.warn(f"{text} (train.last_batch = drop)", MotleyWarning, stacklevel=2)
+    if used == num_samples == 1 and has_batch_norm(client.model):
         text = (
             f"client {client.id} has a single training sample; its BatchNorm layers stay in evaluation mode (case A3)"
         )
@@ -95,22 +100,23 @@ def train_local(
     sums: dict[str, Tensor] = {}
     orders, steps = [], 0
     with (
+        client.part("training"),
         draws.scope("dropout", round=round, client=client.id),
         training_mode(client.model, *modules),
         freeze_batch_norm(client.model, when=num_samples == 1),
     ):
         for number in range(options.local_epochs):
-            order = epoch_order(num_samples, shuffle)
+            order = epoch_order(num_samples, shuffle, shuffle=options.shuffle)[:used]
             orders.append(order)
             augmentation = Augmentation.draw(options.augment, num_samples, shard.train.x.shape[2], change)
             epoch = _Epoch(client, normalize, augmentation)
-            targets = epoch.targets(order, teach) if teach else None
-            for index in batches(order, options.batch_size):
+            targets = epoch.targets(order, teach) if teach and used else None
+            for index in batches(order, options.batch_size, options.last_batch):
                 step = epoch.step(index, targets)
                 terms = loss(step)
                 if observe:
                     observe(number, step)
-                _descend(optimizer, parameters, terms, options.clip_norm, adjust)
+                _descend(client, optimizer, parameters, terms, adjust)
                 steps += 1
                 for name, value in terms.items():
                     part = value.detach() * index.numel()
@@ -118,7 +124,7 @@ def train_local(
             _check_finite(sums)
     if options.keep_optimizer:
         remember_optimizer(optimizer, client.memory)
-    seen = num_samples * options.local_epochs
+    seen = used * options.local_epochs
     client.journal["train"] = {
         "steps": steps,
         "samples": seen,
@@ -150,34 +156,37 @@ class _Epoch:
         return Step(x, y, index, features, logits.float(), None if targets is None else targets[index])
 
     def targets(self, order: Tensor, teach: Teach) -> Tensor:
-        """Return the targets of all training samples, (n, C), by position in the training part."""
+        """Return the targets of the samples of an order, (n, C), by position in the training part."""
         targets: Tensor | None = None
         for index in torch.split(order, max(1, TAUGHT_AT_ONCE // self.client.shard.train.x[0].numel())):
-            with torch.inference_mode():
+            with self.client.part("teachers"), torch.inference_mode():
                 said = teach(self.inputs(index))
             if targets is None:
-                targets = torch.empty((order.numel(), *said.shape[1:]), dtype=said.dtype, device=said.device)
+                shape = (len(self.client.shard.train), *said.shape[1:])
+                targets = torch.empty(shape, dtype=said.dtype, device=said.device)
             targets[index] = said
         assert targets is not None
         return targets
 
 
 def _descend(
+    client: Client,
     optimizer: torch.optim.Optimizer,
     parameters: list[nn.Parameter],
     terms: Terms,
-    clip_norm: float | None,
     adjust: Callable[[], None] | None,
 ) -> None:
     first, *others = terms.values()
     total = sum(others, start=first)
-    total.backward()  # type: ignore[no-untyped-call]
+    with client.part("backward"):
+        total.backward()  # type: ignore[no-untyped-call]
     if adjust:
         adjust()
-    if clip_norm is not None:
-        nn.utils.clip_grad_norm_(parameters, clip_norm)
+    if client.training.clip_norm is not None:
+        nn.utils.clip_grad_norm_(parameters, client.training.clip_norm)
     optimizer.step()
-    optimizer.zero_grad(set_to_none=True)  # an idle client holds no gradients
+    for parameter in parameters:  # as the optimizer's own function, which costs more than a small step
+        parameter.grad = None  # an idle client holds no gradients
 
 
 def _check_finite(sums: Terms) -> None:

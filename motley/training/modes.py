@@ -9,14 +9,17 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 @contextmanager
 def _mode(modules: tuple[nn.Module, ...], train: bool) -> Iterator[None]:
+    # To set an attribute of a module is slow: it is done only where it changes something.
     flags = [(part, part.training) for module in modules for part in module.modules()]
-    for module in modules:
-        module.train(train)
+    if any(flag is not train for _, flag in flags):
+        for module in modules:
+            module.train(train)
     try:
         yield
     finally:
         for part, flag in flags:
-            part.training = flag
+            if part.training is not flag:
+                part.training = flag
 
 
 def training_mode(*modules: nn.Module) -> AbstractContextManager[None]:

@@ -11,6 +11,7 @@ from motley.data.shards import Samples
 from motley.federation import Client
 from motley.functional.prototypes import class_prototypes, class_sums
 from motley.models.split import SplitModel
+from motley.training.batches import num_used
 from motley.training.evaluation import Score, evaluate
 from motley.training.inputs import Normalizer
 from motley.training.local import Step
@@ -22,7 +23,7 @@ Measure = Callable[[SplitModel, Tensor], Tensor]
 def local_prototypes(client: Client, *, feature: Literal["pooled", "raw"] = "pooled") -> Tensor:
     """Return the mean feature of every class of the training part, (C, d) float64, NaN where the class is absent.
 
-    One pass after training, in evaluation mode, without augmentation, all samples.
+    One pass after training, in evaluation mode, without augmentation, all samples (but see `shared_means`).
 
     Args:
         client: Whose model and training part are used.
@@ -31,8 +32,40 @@ def local_prototypes(client: Client, *, feature: Literal["pooled", "raw"] = "poo
     Source: FedTopo, Eq. 2.
     """
     if feature == "raw":
-        return class_means(client, lambda model, x: model.raw_features(x))
-    return class_means(client, lambda model, x: model.features(x))
+        return shared_means(client, lambda model, x: model.raw_features(x))
+    return shared_means(client, lambda model, x: model.features(x))
+
+
+def shared_means(client: Client, measure: Measure) -> Tensor:
+    """Return class means as methods share them: of all training samples, or as the run's `class_means` says.
+
+    Args:
+        client: Whose model and training part are used.
+        measure: Model and inputs (B, ...) to values (B, k).
+
+    Returns:
+        Shape (C, k), float64, NaN for a class without a sample behind it (see `counts_behind`).
+
+    Source: rule R5; FedTopo sheet, section 11 (a pass over the loader that drops the last batch).
+    """
+    held, number = client.shard.train, _num_behind(client)
+    if number == len(held):
+        return class_means(client, measure)
+    front = Samples(held.x[: max(1, number)], held.y[: max(1, number)])  # one sample tells the width, if none counts
+    return _means(client, measure, front, counts_behind(client))
+
+
+def counts_behind(client: Client) -> Tensor:
+    """Return how many samples of each class are behind `shared_means`, (C,) int64."""
+    number = _num_behind(client)
+    if number == len(client.shard.train):
+        return client.shard.counts
+    return torch.bincount(client.shard.train.y[:number], minlength=client.num_classes)
+
+
+def _num_behind(client: Client) -> int:
+    number, options = len(client.shard.train), client.training
+    return number if options.class_means == "all" else num_used(number, options.batch_size, options.last_batch)
 
 
 def class_means(client: Client, measure: Measure, *, part: Literal["train", "validation"] = "train") -> Tensor:
@@ -50,17 +83,23 @@ def class_means(client: Client, measure: Measure, *, part: Literal["train", "val
 
     Source: rule R5.
     """
-    shard, size = client.shard, client.evaluation.batch_size
+    shard = client.shard
     held, counts = (shard.train, shard.counts) if part == "train" else (shard.validation, shard.validation_counts)
+    assert len(held), f"a client without {part} samples has no class means"
+    return _means(client, measure, held, counts)
+
+
+def _means(client: Client, measure: Measure, held: Samples, counts: Tensor) -> Tensor:
+    """Return sums over samples, of which there must be one, divided by the counts of the classes."""
+    size, model = client.evaluation.batch_size, client.for_inference
     sums: Tensor | None = None
-    normalize = Normalizer.of(shard.normalization, held.x)
-    model = client.for_inference
+    normalize = Normalizer.of(client.shard.normalization, held.x)
     with torch.inference_mode(), evaluation_mode(model):
         for start in range(0, len(held), size):
             values = measure(model, normalize(held.x[start : start + size]))
             more, _ = class_sums(values, held.y[start : start + size], client.num_classes)
             sums = more if sums is None else sums + more
-    assert sums is not None, f"a client without {part} samples has no class means"
+    assert sums is not None, "class means need a sample"
     return class_prototypes(sums, counts)
 
 
@@ -102,15 +141,16 @@ class RunningPrototypes:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._last = client.training.local_epochs - 1
-        self._sums: Tensor | None = None
+        self.counts = torch.zeros_like(client.shard.counts)  # of the samples that passed by in that epoch
+        shape = client.num_classes, client.model.feature_width
+        self._sums = torch.zeros(shape, dtype=torch.float64, device=self.counts.device)
 
     def __call__(self, epoch: int, step: Step) -> None:
         """Add the features of a batch."""
         if epoch == self._last and step.features is not None:
-            part, _ = class_sums(step.features.detach(), step.y, self._client.num_classes)
-            self._sums = part if self._sums is None else self._sums + part
+            part, counts = class_sums(step.features.detach(), step.y, self._client.num_classes)
+            self._sums, self.counts = self._sums + part, self.counts + counts
 
     def result(self) -> Tensor:
-        """Return the prototypes, (C, d) float64, NaN where the class is absent."""
-        assert self._sums is not None, "a client without training samples has no prototypes"
-        return class_prototypes(self._sums, self._client.shard.counts)
+        """Return the prototypes, (C, d) float64, NaN where no sample of the class passed by."""
+        return class_prototypes(self._sums, self.counts)

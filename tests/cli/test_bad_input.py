@@ -94,6 +94,12 @@ WORDS = [  # the command, and words of the answer
     ("run fedtopo --participation 5 --clients 4", "run.participation is 5 clients, but there are 4"),
     ("run fedtopo --participation all", "run.participation is 'all'", "a number"),
     ("run crad --exchange server", "crad has no server", "'peers'"),
+    ("run uniform-kd --graph star", "run.graph is 'star'", "complete, ring or random:K"),
+    ("run uniform-kd --graph random:0", "run.graph is 'random:0'", "K >= 1"),
+    ("run fedtopo --graph ring", "run.graph is 'ring'", "fedtopo has a server", "leave --graph out"),
+    ("run uniform-kd --graph ring --peers stale", "run.peers is 'stale'", "run.graph = 'ring'", "take one of the two"),
+    ("run uniform-kd --peers all", "run.peers is 'all'", "one of 'active'"),
+    ("run dfml --alpha-min 0.9 --alpha-max 0.5", "dfml.alpha_min is 0.9", "exchange the two"),
     ("run crad --exchange replicated", "crad has no server", "'peers'"),
     ("run fedtopo --exchange peers", "fedtopo has a server", "'replicated'"),
     # B2 and names of models

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from motley.engine.bench import Work, bench_federation, measure_overhead, measure_server, measure_throughput
+from motley.training.precision import Precision
 
 SMALL = Work(models="small4", size=8, channels=1, classes=3, samples=12, batch_size=6, repeats=1)
 
@@ -25,8 +26,9 @@ def test_a_client_is_measured_in_both_precisions_and_left_as_it_was(federation):
     client = federation.clients[2]
     task, dtype = client.task, client.train_dtype
     row = measure_throughput(client, "small-bn", SMALL)
-    assert set(row.train) == set(row.infer) == {"plain", "fp32", "bf16"}
+    assert set(row.train) == set(row.infer) == {"plain", "fp32", "bf16", "auto"}
     assert all(speed > 0 for speed in (*row.train.values(), *row.infer.values()))
+    assert str(Precision.parse(row.auto)) == row.auto
     assert client.task is task
     assert client.train_dtype is dtype
     ratios = measure_overhead(client, "small-bn", SMALL)

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from run_folders import rows_of, snapshot
@@ -190,3 +191,23 @@ def test_the_shares_of_every_variant_give_what_the_target_was_made_of(motley, op
             else:
                 assert trace.raw == pytest.approx(trace.uniform, abs=1e-5)
             assert (trace.band is None) == (trace.consensus is None or "none" in options)
+
+
+def test_a_run_is_not_traced_on_other_data(refuses, run):
+    with np.load(run / "partition.npz") as stored:
+        arrays = dict(stored)
+    arrays["indices"] = arrays["indices"][::-1].copy()
+    np.savez_compressed(run / "partition.npz", **arrays)
+    refuses(
+        "trace crad --client 0 --image 0", "partition.npz does not fit the data as they are now", "trace the run with"
+    )
+    (run / "partition.npz").unlink()
+    refuses("trace crad --client 0 --image 0", "partition.npz is damaged")
+
+
+def test_teachers_of_a_trace_are_those_of_the_run_s_graph(motley):
+    assert motley("run", "crad", *TINY, "--graph", "ring", "--out", "ring").status == 0
+    with tracing(Path("ring")) as tracer:
+        for client in range(4):
+            trace = tracer.trace(client, 0).trace
+            assert [one.teacher for one in trace.teachers] == sorted({(client - 1) % 4, (client + 1) % 4})

@@ -28,7 +28,7 @@ method = "fedtopo"
 fedtopo.use_s = false
 [variants."local-lr-0.1"]
 method = "local"
-train.lr = 0.1
+"train.lr" = 0.1
 """
 PAPER = """
 [paper]
@@ -143,3 +143,15 @@ def test_a_mistake_is_told_in_one_sentence(motley, recipe, tmp_path, text, words
 def test_an_unknown_row_names_the_variants_too(motley, recipe, tmp_path):
     said = motley("compare", "--config", recipe(HEAD + VARIANTS), "--methods", "local,no-s", "--out", tmp_path / "out")
     said.error("'no-s'", "no-reliability", "local-lr-0.1")
+
+
+def test_a_row_that_diverges_is_told_in_one_line_and_the_rest_is_run(motley, recipe, tmp_path):
+    text = HEAD + '[variants.wild]\nmethod = "local"\ntrain.lr = 1e30\n'
+    said = motley(
+        "compare", "--config", recipe(text), "--methods", "wild,local", "--seeds", 0, "--out", tmp_path / "out"
+    )
+    assert said.status == 0, said.err
+    assert "warning: wild, seed 0: " in said.err
+    assert "the other runs go on without it" in said.err
+    assert "wild seed 0: failed" in said.out
+    assert len(load_comparison(tmp_path / "out").runs["local"]) == 1

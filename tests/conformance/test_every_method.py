@@ -20,6 +20,10 @@ MLP = {"auxiliary": "small-mlp"}  # the auxiliary model of the sheets takes too 
 SMALL = {"fml": MLP, "fedkd": MLP, "fedmrl": MLP}
 SMALL |= {"fedsce": MLP | {"warmup": 1, "window": 3}}  # confined from its second round on
 SMALL |= {"fedgen": {"gen_steps": 5, "hidden_size": 32}}
+SMALL |= {"fedgd": {"gen_steps": 3, "synthetic": 6, "gen_batch": 4, "refresh": 3}}
+SMALL |= {"dfml": {"aggregators": "all"}}  # so that every client trains in every round, and not for one other alone
+# A client whose model goes to another is found out before it trains.
+NOT_FINITE = r"(the loss term '\w+' is not finite|peer 2 sent Model whose entry '\S+' is not finite; .* refused)"
 FROM_ROUND_2 = {"fedproto", "fedtgp", "fd"}  # the server knows nothing before, so nothing comes down
 
 pytestmark = pytest.mark.parametrize("method", method_names())
@@ -148,7 +152,7 @@ def test_a_client_that_is_not_finite_is_left_out_and_the_others_go_on(play, meth
     left_out = [(row["round"], row["client"], row["missing"]) for row in client_rows(record) if row["missing"]]
     assert [one[:2] for one in left_out] == [(2, 2), (3, 2)]
     # A digest of a proxy set comes before the private training and has terms of its own.
-    assert all(re.fullmatch(r"the loss term '\w+' is not finite", text) for _, _, text in left_out)
+    assert all(re.fullmatch(NOT_FINITE, text) for _, _, text in left_out)
     assert [(one["round"], one["client"]) for one in record.summary["missing"]] == [(2, 2), (3, 2)]
     for row in client_rows(record, 3):
         if row["client"] != 2:
@@ -159,7 +163,7 @@ def test_a_client_that_is_not_finite_is_left_out_and_the_others_go_on(play, meth
 
 
 def test_three_rounds_in_a_row_without_a_client_end_the_run(play, tmp_path, method):
-    with pytest.raises(RunFailed, match=r"client 2 was left out of 3 rounds in a row, last of round 4: the loss term"):
+    with pytest.raises(RunFailed, match=rf"client 2 was left out of 3 rounds in a row, last of round 4: {NOT_FINITE}"):
         play(method, rounds=9, watch=poison(2, 1, SimpleNamespace()))
     record = motley.load_run(tmp_path / "run-0")
     assert record.summary["status"] == "failed"
@@ -211,6 +215,7 @@ def test_c1_every_term_of_the_loss_is_in_the_rows_and_alive(play, method):
         "uniform-kd": "distillation",
         "uncertainty-kd": "distillation",
         "fedmkd": "distillation",
+        "dfml": "distillation",
         "fedproto": "prototype",
         "fedtgp": "prototype",
         "fd": "distillation",
@@ -237,6 +242,8 @@ def test_traffic_is_counted_in_both_directions(play, method):
     record = play(method, **({"selector": "all", "ambiguity": 2.0} if method == "msfkd" else {}))
     for row in client_rows(record):
         traffic = row["traffic"]
+        if method == "fedgd" and row["round"] in (1, 3):
+            continue  # nothing is there to be sent; the pictures, which one client has and of a byte a number
         if not row["active"] or find_method(method).name in ("local", "local-scaled"):
             assert not any(traffic.values())
         else:

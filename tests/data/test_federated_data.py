@@ -205,3 +205,26 @@ def test_channel_normalization_reads_training_samples_only():
 def test_shards_move_as_a_whole(digits):
     shard = build(digits).shards[0].to("meta")
     assert {shard.train.x.device.type, shard.test.y.device.type, shard.counts.device.type} == {"meta"}
+
+
+@pytest.mark.parametrize("split", ["per-class", "random"])
+def test_with_shared_every_client_has_all_samples_in_the_same_parts(split):
+    data = build(synthetic(40, test=8), scheme="shared", clients=3, split=split, validation_fraction=0.2)
+    alone = build(synthetic(40, test=8), scheme="shared", clients=1, split=split, validation_fraction=0.2)
+    assert len(data.shards) == 3
+    for shard in data.shards:
+        parts = [part.x.flatten().tolist() for part in (shard.train, shard.validation, shard.test)]
+        assert sorted(x for part in parts for x in part) == list(range(48))
+        first = alone.shards[0]
+        assert parts == [part.x.flatten().tolist() for part in (first.train, first.validation, first.test)]
+    assert data.normalization == alone.normalization
+    assert data.partition.counts(np.arange(48) % 4, 4).tolist() == [[12] * 4] * 3
+    assert "shared: every client has the same samples" in " ".join(data.notes)
+
+
+def test_shared_takes_no_value_and_leaves_the_common_test_set_alone():
+    with pytest.raises(InvalidPartition, match="'shared:2', but this one is written shared"):
+        build(synthetic(40), scheme="shared:2")
+    data = build(synthetic(40), scheme="shared", clients=2, protocol="global")
+    held = set(data.shards[0].train.x.flatten().tolist()) | set(data.shards[0].test.x.flatten().tolist())
+    assert not held & set(data.common_test.x.flatten().tolist())

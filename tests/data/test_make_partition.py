@@ -216,8 +216,9 @@ def test_a_minimum_of_the_user_holds_for_columns_too():
         ("pathological:-1", "is written pathological:K"),
         ("pathological:", "is written pathological:K"),
         ("iid:3", "is written iid"),
+        ("shared:2", "is written shared"),
         ("column:", "is written column:NAME"),
-        ("", "iid, dirichlet:ALPHA, dirichlet-capped:ALPHA, pathological:K, pathological-random:K, column:NAME"),
+        ("", "dirichlet-capped:ALPHA, pathological:K, pathological-random:K, shared, column:NAME"),
     ],
 )
 def test_a_scheme_that_cannot_be_read_is_answered_with_the_forms(text, expected):

@@ -3,7 +3,8 @@ import pytest
 import motley
 from motley.engine.comparison import CompareWatch, resume_comparison
 from motley.engine.runs import Watch
-from motley.errors import InvalidConfig, RunFailed
+from motley.errors import InvalidConfig, MotleyWarning, RunFailed
+from motley.report.tables import comparison_table
 
 USUAL = {
     "partition": "column:owner",
@@ -102,3 +103,11 @@ def test_a_comparison_is_checked_before_anything_runs(compare, tmp_path, methods
     with pytest.raises(InvalidConfig, match=text):
         compare(methods, **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_diverges_is_named_and_the_others_go_on(compare):
+    with pytest.warns(MotleyWarning, match=r"\w+, seed 0: no client finished round \d.*the other runs go on"):
+        made = compare(["local", "fedtopo"], lr=1e30, rounds=5, participation=1.0)
+    assert set(made.runs) == {"local", "fedtopo"}
+    assert made.runs["local"][0].summary["status"] == "failed"
+    assert "Not finished, and left out: local seed 0: failed" in comparison_table(made).remarks[0]

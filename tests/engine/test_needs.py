@@ -66,3 +66,23 @@ def test_clients_that_differ_are_named(tiny, flags, need, what):
 def test_modules_of_a_factory_are_compared_by_their_tensors(tiny):
     with pytest.raises(InvalidConfig, match=r"needs one architecture at all clients, but client 0 has Sequential \("):
         check(federation(tiny, tiny.model), "one-architecture")
+
+
+def test_a_method_that_measures_by_validation_samples_warns_where_nobody_has_one(tiny, tmp_path):
+    text = (
+        "crad measures its peers on validation samples, of which no client has any, so all peers count alike; take "
+        "--protocol global, or --validation-fraction 0.2 with protocol local"
+    )
+    usual = {"rounds": 2, "test_fraction": 0.4}
+    without = tiny.play("crad", tmp_path / "without", **usual)
+    assert without.summary["warnings"] == [text]
+    # What the warning says is so: nobody is supported, and the target is the mean of all.
+    mean = tiny.play("uniform-kd", tmp_path / "mean", **usual)
+    for one, other in zip(client_terms(without), client_terms(mean), strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+    assert tiny.play("crad", tmp_path / "with", **usual, validation_fraction=0.3).summary["warnings"] == []
+    assert mean.summary["warnings"] == []
+
+
+def client_terms(record) -> list[dict[str, float]]:
+    return [row["train"]["terms"] for row in record.rows if row["kind"] == "client" and row["round"]]

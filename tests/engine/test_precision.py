@@ -9,9 +9,12 @@ import motley
 from motley.draws import Draws
 from motley.engine import precision as engine_precision
 from motley.engine.config import ConfigFile, resolve
+from motley.engine.precision import precision_text
 from motley.engine.setup import build_federation
 from motley.errors import InvalidConfig
 from motley.record.load import load_run
+from motley.training import precision as training_precision
+from motley.training.layout import Layout
 from motley.training.local import train_local
 from motley.training.precision import Precision
 
@@ -46,10 +49,81 @@ def test_a_choice_reaches_every_client(asked, train, infer, text):
     assert built.precision == text
 
 
-@pytest.mark.parametrize("asked", ["fp16", "bf16/fp32/bf16", "small-bn=bf16", "small-bn=int8,small-mlp=fp32", ""])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "fp16",
+        "bf16/fp32/bf16",
+        "small-bn=bf16",
+        "small-bn=int8,small-mlp=fp32",
+        "",
+        "trimmed",
+        "fp32/trimmed/trimmed",
+        "fp32/contiguous/channels-last",
+        "contiguous/fp32",
+    ],
+)
 def test_what_is_no_precision_is_refused(asked):
     with pytest.raises(InvalidConfig, match=r"run\.precision"):
         federation(asked)
+
+
+WORDS = [
+    ("fp32/fp32", Precision()),
+    ("bf16/fp32/contiguous", Precision(BF16, FP32, Layout(False))),
+    ("fp32/bf16/trimmed", Precision(FP32, BF16, Layout(None, True))),
+    ("bf16/bf16/channels-last/trimmed", Precision(BF16, BF16, Layout(True, True))),
+]
+
+
+@pytest.mark.parametrize(("text", "precision"), WORDS)
+def test_a_precision_is_written_as_it_is_read(text, precision):
+    assert str(precision) == text
+    assert Precision.parse(text) == precision
+    assert Precision.parse(precision_text({"a": precision, "b": precision})) == precision
+
+
+def test_a_layout_reaches_model_template_and_inference_copy():
+    flags = {"clients": 2, "models": "resnet18", "data_limit": 200, "data": "digits"}
+    built = build_federation(resolve("local", ConfigFile(), {**flags, "precision": "fp32/channels-last/trimmed"}, {}))
+    assert built.precision == "fp32/channels-last/trimmed"
+    client = built.clients[1]
+    for model in (client.model, client.task.template(1), client.for_inference):
+        assert model.backbone[1].conv1.weight.is_contiguous(memory_format=torch.channels_last)
+        kinds = [type(part).__name__ for part in model.modules() if isinstance(part, torch.nn.Conv2d)]
+        assert kinds.count("TrimmedConv2d") == 4  # the 3 x 3 convolutions of the last stage
+        assert kinds.count("Conv2d") == 16
+
+
+def test_all_layouts_that_may_gain_are_tried_in_all_dtypes(monkeypatch):
+    client = federation("fp32").clients[0]  # small-bn on digits: convolutions on 1 x 8 x 8, nothing to trim
+    seen = []
+
+    def fastest(work, forms, device):
+        seen.append(forms)
+        for form in forms:
+            work(form)
+        return forms[-1]
+
+    monkeypatch.setattr(training_precision, "_fastest", fastest)
+    found = training_precision.measure_precision(client.model, (1, 8, 8), train_batch=4, infer_batch=4)
+    assert found == Precision(BF16, BF16, Layout(True))
+    by_rule, last = Layout(), Layout(True)
+    assert seen == [[(by_rule, FP32), (last, FP32), (by_rule, BF16), (last, BF16)], [FP32, BF16]]
+
+
+@pytest.mark.parametrize(
+    ("times", "chosen"),
+    [({"a": 1.0, "b": 0.95}, "a"), ({"a": 1.0, "b": 0.8}, "b"), ({"a": 1.0, "b": 0.5, "c": 0.4}, "c")],
+)
+def test_an_earlier_form_stays_unless_another_gains_more_than_a_measurement_errs(monkeypatch, times, chosen):
+    now = [0.0]
+    monkeypatch.setattr(training_precision.time, "perf_counter", lambda: now[0])
+
+    def work(form):
+        now[0] += times[form]
+
+    assert training_precision._fastest(work, list(times), torch.device("cpu")) == chosen
 
 
 def test_auto_is_measured_once_and_stored_with_the_run(tmp_path, monkeypatch, cache):

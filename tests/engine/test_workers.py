@@ -14,14 +14,16 @@ import torch
 from torch import nn
 
 import motley
+from motley.engine import packing
 from motley.engine.config import ConfigFile, resolve
 from motley.engine.crew import Crew, choose_crew, client_costs, share_clients, usable_cores
-from motley.engine.packing import SHARED_FROM, Packed
+from motley.engine.packing import SHARED_FROM, Bundle, Packed
 from motley.engine.runs import Material, Watch, start_run
 from motley.engine.setup import build_federation
 from motley.errors import InvalidConfig, MotleyWarning, RunFailed
 from motley.messages import Message
 from motley.methods.crad import Snapshot
+from motley.methods.distillation import Model
 from motley.options import RunOptions
 
 needs_two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two workers need two cores")
@@ -44,6 +46,9 @@ def play(path: Path, method: str, workers: int, **options: object):
     [
         ("fedtopo", {"participation": 0.6, "options": {"warmup_rounds": 1}}),
         ("crad", {"protocol": "global"}),
+        ("crad", {"protocol": "global", "graph": "random:2"}),
+        ("uniform-kd", {"peers": "stale", "participation": 0.6}),
+        ("dfml", {"options": {"aggregators": "all", "senders": 2, "period": 2}}),
     ],
 )
 def test_two_workers_give_the_bits_of_one_process(tiny, tmp_path, method, options):
@@ -171,3 +176,16 @@ def test_a_packed_message_is_the_message(size):
     assert type(received) is Snapshot
     for name, tensor in sent.tensors().items():
         assert torch.equal(received.tensors()[name], tensor)
+
+
+def test_bundles_hold_every_message_once_in_their_order(monkeypatch):
+    monkeypatch.setattr(packing, "BUNDLE", 1000)
+    sizes = {4: 10, 2: 20, 9: 300, 5: 20}  # numbers of 4 bytes; each blob has a header of some 100 bytes, too
+    sent = {number: Model({"w": torch.full((size,), float(number))}) for number, size in sizes.items()}
+    bundles = list(Bundle.of(sent))
+    assert [list(one.parts) for one in bundles] == [[4, 2], [9], [5]]
+    found = {number: message for one in bundles for number, message in one.to_messages({9, 4}).items()}
+    assert list(found) == [4, 9]
+    for number, message in found.items():
+        assert torch.equal(message.weights["w"], sent[number].weights["w"])
+    assert not list(Bundle.of({}))

@@ -10,6 +10,7 @@ from motley.errors import InvalidInput
 from motley.functional.statistics import (
     accuracy_summary,
     effective_classes,
+    interval_factor,
     label_distance,
     mean_sd,
     paired_difference,
@@ -57,6 +58,29 @@ def test_paired_difference_by_hand():
     assert found.n == 3
     # t(0.95, 2) = 2.919985580355.
     assert_near(paired_difference([2, 4, 6], [1, 2, 3], 0.9).smallest_visible, 2.919985580355 / math.sqrt(3))
+
+
+def test_the_p_value_of_paired_differences():
+    # t = 2 / (1 / sqrt(3)) = 2 sqrt(3); with 2 degrees of freedom p = 1 - t / sqrt(2 + t^2) = 1 - sqrt(12 / 14).
+    assert_near(paired_difference([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]).p, 1 - math.sqrt(12 / 14))
+    assert paired_difference([0.5, 0.7], [0.5, 0.7]).p == 1  # nothing differs
+    assert paired_difference([2.0, 3.0], [1.0, 2.0]).p == 0  # by the same in every pair
+    assert paired_difference([2.0], [1.0]).p is None
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=10), st.floats(0.5, 0.99))
+def test_an_interval_holds_0_if_and_only_if_p_is_larger(pairs, confidence):
+    found = paired_difference([a for a, _ in pairs], [b for _, b in pairs], confidence)
+    if found.smallest_visible and abs(found.p - (1 - confidence)) > 1e-6:
+        assert (found.low <= 0 <= found.high) == (found.p > 1 - confidence)
+
+
+def test_what_few_values_cost():
+    # t(0.975, n - 1) / sqrt(n): 12.706204736 / sqrt(2), 4.302652729696 / sqrt(3), 2.776445105198 / sqrt(5).
+    expected = [12.706204736432 / math.sqrt(2), 4.302652729696 / math.sqrt(3), 2.776445105198 / math.sqrt(5)]
+    assert_near([interval_factor(n) for n in (2, 3, 5)], expected)
+    with pytest.raises(InvalidInput, match="no interval"):
+        interval_factor(1)
 
 
 def test_one_pair_has_no_interval():

@@ -106,6 +106,21 @@ def test_clients_of_one_architecture_and_other_seeds_start_differently():
             assert not any(torch.equal(one[key], two[key]) for key in one)
 
 
+def test_clients_of_one_architecture_start_alike_only_if_asked():
+    options = ModelOptions(pool="small4", same_start=True)
+    models = plan_models(options, clients=8, input_shape=(1, 8, 8), num_classes=10)
+    states = [initial_model(models, client, Draws(3)).state_dict() for client in range(8)]
+    own = [
+        initial_model(plan("small4", clients=8, shape=(1, 8, 8)), client, Draws(3)).state_dict() for client in (0, 4)
+    ]
+    for client in range(4):
+        one, two = states[client], states[client + 4]
+        assert all(torch.equal(one[key], two[key]) for key in one)
+        assert all(one[key].data_ptr() != two[key].data_ptr() for key in one)  # alike, not the same (case C8)
+    assert all(torch.equal(states[0][key], own[0][key]) for key in own[0])  # client 0 is where it was
+    assert not all(torch.equal(states[4][key], own[1][key]) for key in own[1])
+
+
 def test_case_c8_no_two_clients_share_storage():
     for pool, shape in (("small4", (1, 8, 8)), ("signal3", (2, 16)), ("cnn6", (1, 8, 8))):
         models = plan(pool, clients=6, shape=shape)

@@ -41,7 +41,12 @@ def assert_same_run(tiny, one, other) -> None:
     tiny.assert_same_tensors(tiny.weights(one), tiny.weights(other))
 
 
-@pytest.mark.parametrize("options", [{"keep_optimizer": True}, {"wire": "sparse"}, {"exchange": "replicated"}], ids=str)
+AS_PUBLISHED = {"shuffle": False, "last_batch": "drop", "class_means": "batches", "init_seed": 5, "same_start": True}
+
+
+@pytest.mark.parametrize(
+    "options", [{"keep_optimizer": True}, {"wire": "sparse"}, {"exchange": "replicated"}, AS_PUBLISHED], ids=str
+)
 def test_d3_resumed_runs_equal_the_unbroken_one(begun, resume, tiny, tmp_path, options):
     whole = begun(**options)
     for round in (1, 3, 4):

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from motley.errors import InvalidInput
-from motley.report.drawing import save_figure, to_svg
+from motley.report.drawing import legend_name, save_figure, to_svg
 from motley.report.figures import accuracy_figure, bubble_figure, class_figure, client_figure
 from motley.report.material import Curve, thin
 from motley.report.method_figures import pair_figure, teacher_figure
@@ -50,6 +50,14 @@ def test_any_number_of_classes_can_be_drawn(classes):
     ]
     for figure in drawn:
         assert len(to_svg(figure, "f")) < 700_000
+
+
+def test_rows_whose_names_begin_alike_are_told_apart_in_a_legend():
+    names = [f"fedtopo-with-another-option-{number}" for number in range(12)]
+    shown = [legend_name(name) for name in names]
+    assert len(set(shown)) == 12
+    assert max(map(len, shown)) == 24
+    assert legend_name("_own") == "\u200b_own"
 
 
 def test_names_are_text_and_nothing_else():

@@ -8,6 +8,7 @@ from motley.record.load import RunRecord
 from motley.record.summary import TRAFFIC, summarise
 from motley.report.material import (
     class_accuracies,
+    class_support,
     client_accuracies,
     curve,
     majority_accuracy,
@@ -57,6 +58,12 @@ def test_clients_and_classes_without_samples_are_no_zeros():
     found = class_accuracies(runs)
     assert found[:2].tolist() == [0.75, 0.0]
     assert np.isnan(found[2])
+
+
+def test_the_training_samples_of_a_class_are_those_of_all_clients_as_a_mean_over_runs():
+    first, second = made_run([], counts=[[1, 0, 5], [1, 2, 0]]), made_run([], counts=[[3, 1, 5]])
+    assert class_support([first, second, made_run([])]).tolist() == [2.5, 1.5, 5]
+    assert class_support([made_run([])]) is None
 
 
 def test_the_majority_answer_is_the_most_frequent_training_class():

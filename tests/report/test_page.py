@@ -2,10 +2,12 @@ import json
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
+import motley
 import motley.report.page
-from motley.errors import InvalidRunFolder, MotleyWarning
+from motley.errors import InvalidConfig, InvalidRunFolder, MotleyWarning
 from motley.report.page import build_report, write_report
 
 LIMIT = 2_000_000
@@ -114,6 +116,28 @@ def test_the_page_of_a_comparison_repeats_its_table(pages):
     assert "motley compare --config" in text
 
 
+def test_the_page_of_a_comparison_tells_of_worst_clients_and_of_every_class(pages, comparison_path):
+    page = pages["comparison"]
+    text = words(page)
+    for part in ("worst %", "rarest class %", "p (Holm)", "smallest visible", "3 seeds are few"):
+        assert part in text
+    table = re.search(r"<caption>Local accuracy by class, %.*?</table>", page, re.DOTALL).group()
+    assert re.findall(r'<th scope="col"[^>]*>([^<]*)', table) == ["class", "training samples", "local", "fedtopo"]
+    rows = [re.findall(r"<t[hd][^>]*>([^<]*)", row) for row in re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)[1:]]
+    run = motley.load_run(comparison_path / "runs" / "local" / "seed-0")
+    totals = np.sum(run.summary["counts"], axis=0)  # the partition is the same for all seeds
+    assert sorted(row[0] for row in rows) == sorted(run.summary["class_names"])
+    assert [int(row[1]) for row in rows] == sorted(totals)
+    assert rows[0][0] == run.summary["class_names"][int(np.argmin(totals))]
+
+
+def test_the_page_can_have_another_reference(comparison_path):
+    text = words(build_report(comparison_path, reference="fedtopo"))
+    assert re.search(r"fedtopo 3 \d+\.\d\d \d+\.\d\d reference", text)
+    with pytest.raises(InvalidConfig, match="one run"):
+        build_report(comparison_path / "runs" / "local" / "seed-0", reference="local")
+
+
 def test_a_comparison_with_an_open_run_says_so(comparison_path, copied):
     path = copied(comparison_path)
     (path / "runs" / "fedtopo" / "seed-1" / "summary.json").unlink()
@@ -178,7 +202,7 @@ def test_clients_that_were_left_out_are_listed_with_their_reasons(topology_path,
 
 
 def test_a_report_is_replaced_only_on_request(tmp_path, monkeypatch, pages):
-    monkeypatch.setattr(motley.report.page, "build_report", lambda path: pages["fedtopo"])
+    monkeypatch.setattr(motley.report.page, "build_report", lambda path, reference: pages["fedtopo"])
     target = write_report(tmp_path)
     assert target == tmp_path / "report.html"
     assert target.read_bytes().decode("utf-8") == pages["fedtopo"]

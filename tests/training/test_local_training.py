@@ -316,3 +316,52 @@ def test_d1_training_is_repeatable_and_leaves_the_global_generator_alone(make, t
     train_local(other, plain, tiny.draws, round=2)
     tiny.assert_same_tensors(state(one), state(other))
     assert one.journal == other.journal
+
+
+def test_without_shuffling_every_epoch_has_the_order_of_the_training_part(make, tiny):
+    client, seen = make(10, kind=0, batch_size=4, local_epochs=2, shuffle=False), []
+    train_local(client, lambda step: seen.extend(step.index.tolist()) or plain(step), tiny.draws, round=1)
+    assert seen == 2 * list(range(10))
+
+
+def test_a_dropped_last_batch_is_neither_trained_on_nor_counted(make, tiny):
+    client, seen = make(19, kind=0, batch_size=8, local_epochs=2, last_batch="drop", lr=1e-30), []
+
+    def loss(step: Step) -> dict[str, Tensor]:
+        seen.append(step.index.tolist())
+        return {"loss": step.index.double().mean() + 0 * step.logits.sum()}
+
+    train_local(client, loss, tiny.draws, round=1)
+    assert [len(one) for one in seen] == [8, 8, 8, 8]
+    told = client.journal["train"]
+    assert (told["steps"], told["samples"]) == (4, 32)
+    assert told["terms"]["loss"] == pytest.approx(sum(map(sum, seen)) / 32)
+    first, second = ({*one, *other} for one, other in (seen[:2], seen[2:]))
+    assert first != second  # shuffled, so that other samples are left out each time
+
+
+def test_a_client_without_a_full_batch_never_trains_and_is_named(make, tiny):
+    client = make(7, batch_size=8, last_batch="drop", momentum=0.9, keep_optimizer=True)
+    before = state(client)
+    with pytest.warns(
+        MotleyWarning, match=r"client 0 never trains: its 7 samples fill no batch of 8 \(train.last_batch"
+    ):
+        train_local(client, plain, tiny.draws, round=1, teach=lambda x: x.flatten(1))
+    tiny.assert_same_tensors(state(client), before)
+    told = client.journal["train"]
+    assert (told["steps"], told["samples"], told["terms"]) == (0, 0, {})
+
+
+def test_teachers_are_asked_about_the_samples_of_full_batches_alone(make, tiny):
+    client, asked = make(11, kind=0, batch_size=4, last_batch="drop", shuffle=False), []
+
+    def loss(step: Step) -> dict[str, Tensor]:
+        assert torch.equal(step.targets, step.x.flatten(1) + 1)
+        return plain(step)
+
+    def teach(x: Tensor) -> Tensor:
+        asked.append(len(x))
+        return x.flatten(1) + 1
+
+    train_local(client, loss, tiny.draws, round=1, teach=teach)
+    assert asked == [8]

@@ -1,0 +1,156 @@
+"""FedGD's generator: pictures out of noise, both trained against the ensemble of the teachers.
+
+    noise (256) -> Linear to 128 x (h / 4) x (w / 4) -> BatchNorm -> x 2 -> conv 128 -> BatchNorm -> LeakyReLU 0.2
+    -> x 2 -> conv 64 -> BatchNorm -> LeakyReLU 0.2 -> conv to the channels -> sigmoid, a pixel in 0..1
+    label term        CE(e, y), e the mean of the teachers' logits and y drawn
+    statistics term   sum over the batch norms of the teachers of ||mean - running|| + ||var - running||
+    disagreement      -KL(softmax(e) || softmax(s)) where both name one class, s the trainer's own model
+
+Our readings: the teachers are the peers, without the trainer, which is the probe s; sides that 4 does not divide are
+made larger and cropped; the P pictures are ceil(P / batch) batches of about equal size, each with noise and labels of
+its own, that are worked off in turn for `gen_steps` steps in all.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from motley.draws import Draws
+from motley.federation import Client
+from motley.functional.synthesis import disagreement_term, statistics_distance
+from motley.methods.fedgd_options import FedGDOptions
+from motley.training.inputs import Normalizer
+from motley.training.modes import evaluation_mode, training_mode
+
+NOISE = 256
+BETAS = (0.5, 0.999)
+State = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """What a training of the generator gave.
+
+    Attributes:
+        pictures: (P, channels, height, width) uint8.
+        generator: The state of the generator.
+        terms: Its loss terms in the last step, with their weights.
+    """
+
+    pictures: Tensor
+    generator: dict[str, Tensor]
+    terms: dict[str, float]
+
+
+def new_generator(shape: tuple[int, ...]) -> nn.Sequential:
+    """Return a generator of pictures (channels, height, width), drawn from torch's global generator."""
+    channels, height, width = shape
+    rows, columns = -(-height // 4), -(-width // 4)
+    return nn.Sequential(
+        nn.Linear(NOISE, 128 * rows * columns),
+        nn.Unflatten(1, (128, rows, columns)),
+        nn.BatchNorm2d(128),
+        nn.Upsample(scale_factor=2),
+        nn.Conv2d(128, 128, 3, padding=1, bias=False),
+        nn.BatchNorm2d(128),
+        nn.LeakyReLU(0.2),
+        nn.Upsample(scale_factor=2),
+        nn.Conv2d(128, 64, 3, padding=1, bias=False),
+        nn.BatchNorm2d(64),
+        nn.LeakyReLU(0.2),
+        nn.Conv2d(64, channels, 3, padding=1),
+        nn.Sigmoid(),
+    )
+
+
+def synthesise(
+    client: Client, teachers: Mapping[int, State], start: State | None, options: FedGDOptions, draws: Draws, round: int
+) -> Synthetic | None:
+    """Train generator and noise against the teachers, with the client's model as probe; no model is changed.
+
+    Args:
+        client: The trainer.
+        teachers: Weights of its peers, M >= 1.
+        start: State of the generator to go on with; None: a new one.
+        options: FedGD's.
+        draws: The run's generators.
+        round: The round.
+
+    Returns:
+        None if the loss was not finite.
+    """
+    shape, device = client.task.input_shape, client.shard.counts.device
+    with draws.scope("generator initial"):
+        generator = new_generator(shape).to(device)
+    if start is not None:
+        generator.load_state_dict(start)
+    lot = draws.generator("synthetic", round=round, client=client.id)
+    sizes = [
+        len(part) for part in torch.arange(options.synthetic).tensor_split(-(-options.synthetic // options.gen_batch))
+    ]
+    noise = [torch.randn(size, NOISE, generator=lot).to(device).requires_grad_() for size in sizes]
+    labels = [torch.randint(client.num_classes, (size,), generator=lot).to(device) for size in sizes]
+    groups = [{"params": generator.parameters(), "lr": options.gen_lr}, {"params": noise, "lr": options.noise_lr}]
+    adam = torch.optim.Adam(groups, betas=BETAS)
+    normalize = Normalizer.of(client.shard.normalization, client.shard.train.x)
+    probe = {name: tensor.detach() for name, tensor in client.model.state_dict().items()}
+    terms: dict[str, Tensor] = {}
+    with training_mode(generator), evaluation_mode(client.model):
+        for step in range(options.gen_steps):
+            turn = step % len(noise)
+            x = normalize(255 * _pictures(generator, noise[turn], shape))
+            said, distance = _ask(client, teachers, x)
+            own = functional_call(client.model, probe, (x,)).float()
+            terms = {
+                "labels": options.label_weight * cross_entropy(said, labels[turn]),
+                "statistics": options.statistics_weight * distance,
+                "disagreement": options.disagreement_weight * disagreement_term(said, own),
+            }
+            loss = torch.stack(list(terms.values())).sum()
+            if not bool(torch.isfinite(loss)):
+                return None
+            loss.backward()  # type: ignore[no-untyped-call]
+            adam.step()
+            adam.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            made = torch.cat([_pictures(generator, one, shape) for one in noise])
+    state = {name: tensor.detach().clone() for name, tensor in generator.state_dict().items()}
+    pictures = (255 * made).round().to(torch.uint8)
+    return Synthetic(pictures, state, {name: value.item() for name, value in terms.items()})
+
+
+def _pictures(generator: nn.Module, noise: Tensor, shape: tuple[int, ...]) -> Tensor:
+    made: Tensor = generator(noise)
+    return made[:, :, : shape[1], : shape[2]]
+
+
+def _ask(client: Client, teachers: Mapping[int, State], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean logits (B, C) of the teachers, and the sum of the distances in all of their batch norms."""
+    said, distances = [], [x.new_zeros(())]
+    for peer, weights in teachers.items():
+        model = client.task.template(peer)
+        with evaluation_mode(model), _listening(model, distances):
+            said.append(functional_call(model, dict(weights), (x,)).float())
+    return torch.stack(said).mean(dim=0), torch.stack(distances).sum()
+
+
+@contextmanager
+def _listening(model: nn.Module, distances: list[Tensor]) -> Iterator[None]:
+    """Measure what enters every batch norm of a model in a block."""
+
+    def measure(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        mean, variance = layer.running_mean, layer.running_var  # those of the call, not of the template
+        if isinstance(mean, Tensor) and isinstance(variance, Tensor):
+            distances.append(statistics_distance(inputs[0].float(), mean, variance))
+
+    with ExitStack() as stack:
+        for part in model.modules():
+            if isinstance(part, _BatchNorm):
+                stack.callback(part.register_forward_pre_hook(measure).remove)
+        yield

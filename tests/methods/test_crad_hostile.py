@@ -1,0 +1,122 @@
+"""What bad teachers do to a student's target (case G7, claim C11): eight honest peers of 150 samples and accuracy 0.8."""
+
+import math
+
+import pytest
+import torch
+from table_students import FLOAT32, float64, state, student, told_target
+
+from motley.methods.crad import Crad, CradOptions
+from motley.methods.crad_wire import Snapshot
+from motley.methods.distillation import Model
+from motley.methods.uniform_kd import UniformKD, UniformKDOptions
+
+C, HONEST, N, ACCURACY = 3, 8, 150, 0.8
+STUDENT = [[0.5, 0.0, -0.5], [0.0, 0.0, 0.0], [0.0, 0.5, 1.0]]  # of three samples of the classes 0, 1, 2
+FORGED = (1_000_000, 1.0)
+EQUAL = {"weighting": "equal"}
+NO_AGREEMENT = {"agreement_filter": "none"}
+TEMPERED = {"agreement_filter": "tempered"}
+
+
+def sure(share: float, shift: int = 0) -> list[list[float]]:
+    """Return logits with this probability on class y + shift at T = 3."""
+    high = 3 * math.log(share / ((1 - share) / 2))
+    return [[high if c == (y + shift) % C else 0.0 for c in range(C)] for y in range(C)]
+
+
+HONEST_SHARES = [0.70 + 0.02 * position for position in range(HONEST)]
+BAD = {
+    "lying": sure(0.9, shift=1),
+    "constant": [[10.0, 0.0, 0.0]] * C,
+    "untrained": [[0.01, 0.0, -0.01]] * C,
+}
+
+
+def inbox(kind: str | None = None, liars: int = 0, claim: tuple[int, float] = FORGED) -> dict[int, Snapshot]:
+    peers = [(sure(share), N, ACCURACY) for share in HONEST_SHARES] + [(BAD[kind or "lying"], *claim)] * liars
+    return {
+        peer: Snapshot(state(rows), torch.full((C,), n, dtype=torch.int32), torch.full((C,), a))
+        for peer, (rows, n, a) in enumerate(peers, start=1)
+    }
+
+
+def taught(tiny, messages, **options):
+    """Return the target's probability on the true class of the three samples, and the record of the teachers."""
+    client = student(tiny, STUDENT, range(C))
+    Crad(CradOptions(**options)).peer_round(client, messages, 1, tiny.draws)
+    target = told_target(client, STUDENT, temperature=3.0, loss_weight=0.7)
+    return target.diagonal(), client.journal["teachers"]
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("claim", [FORGED, (N, 0.0), (N, 1 / 3)], ids=["forged", "honest, always wrong", "honest"])
+@pytest.mark.parametrize(
+    ("liars", "options"),
+    [(1, {}), (1, EQUAL), (1, TEMPERED), (1, {"weighting": "one-sided"}), (2, {}), (2, EQUAL), (2, TEMPERED)],
+    ids=str,
+)
+def test_the_agreement_filter_drops_a_minority_whatever_it_claims(tiny, kind, claim, liars, options):
+    honest, _ = taught(tiny, inbox(), **options)
+    found, told = taught(tiny, inbox(kind, liars, claim), **options)
+    # The mean moves towards the bad ones, so others are kept than before; all kept are honest.
+    assert bool((found > honest - 0.06).all())
+    assert all(told["kept"][HONEST + position][c] < 1 / 2 for position in range(liars) for c in range(C))
+    assert bool((found > 0.66).all())
+
+
+def test_one_forged_claim_takes_over_where_nothing_filters(tiny):
+    found, told = taught(tiny, inbox("lying", 1), **NO_AGREEMENT)
+    # var of the honest: (122 / 154) (1 - 122 / 154) / 154; of the claim: about 2 / 10^12 (Eqs. 6-7, eps 1e-12).
+    honest = HONEST * 154 / ((122 / 154) * (32 / 154))
+    at = (FORGED[0] + 2) / (FORGED[0] + 4)
+    forged = 1 / (at * (1 - at) / (FORGED[0] + 4) + 1e-12)
+    assert forged / (forged + honest) > 0.99998  # case G7: "takes 99.99 % of the weight"
+    assert told["largest_weight"] == pytest.approx(forged / (forged + honest), abs=1e-6)
+    assert bool((found < 0.06).all())
+    crad, _ = taught(tiny, inbox("lying", 1))
+    assert bool((crad > 0.7).all())
+
+
+def test_who_is_wrong_on_all_weighs_as_much_as_who_is_right_on_all(tiny):
+    wrong, told = taught(tiny, inbox("lying", 1, (N, 0.0)), **NO_AGREEMENT)
+    _, right = taught(tiny, inbox("lying", 1, (N, 1.0)), **NO_AGREEMENT)
+    assert told["largest_weight"] == pytest.approx(right["largest_weight"], abs=1e-6)
+    assert told["largest_weight"] == pytest.approx(0.616, abs=5e-4)  # case G7: 61.6 % against the eight
+    one_sided, _ = taught(tiny, inbox("lying", 1, (N, 0.0)), **NO_AGREEMENT, weighting="one-sided")
+    assert bool((one_sided > wrong + 0.3).all())  # beyond the paper: being wrong is no evidence
+
+
+def test_two_forged_claims_need_a_cap_below_a_quarter(tiny):
+    # Two shares of 0.25 are half of the weight (sheet, section 5): 1 / (2 f + 1) = 0.2 is what two liars need.
+    safe, told = taught(tiny, inbox("lying", 2), **TEMPERED, rho=0.2)
+    taken, lost = taught(tiny, inbox("lying", 2), **TEMPERED, rho=0.25)
+    assert bool((safe > 0.7).all())
+    assert all(told["kept"][HONEST][c] < 1 / 2 for c in range(C))
+    assert lost["weight"][HONEST][0] > 2 * told["weight"][HONEST][0]
+    assert bool((taken < 0.5).all())
+
+
+def test_uniform_kd_counts_a_liar_as_everybody(tiny):
+    for liars in (1, 2):
+        client = student(tiny, STUDENT, range(C))
+        messages = {peer: Model(message.weights) for peer, message in inbox("lying", liars).items()}
+        UniformKD(UniformKDOptions()).peer_round(client, messages, 1, tiny.draws)
+        target = told_target(client, STUDENT, temperature=3.0, loss_weight=0.7)
+        expected = (sum(HONEST_SHARES) + liars * 0.05) / (HONEST + liars)
+        torch.testing.assert_close(target.diagonal(), float64([expected] * C), rtol=0, atol=FLOAT32)
+
+
+@pytest.mark.parametrize("liars", [1, 2])
+def test_an_audit_refutes_a_forged_claim(tiny, liars):
+    rows = [*STUDENT, *[[0.0] * C] * C]
+    messages = inbox("lying", liars)
+    for peer, message in messages.items():
+        said = BAD["lying"] if peer > HONEST else sure(HONEST_SHARES[peer - 1])
+        message.weights.update(state([*said, *said]))
+    held = (torch.tensor([3.0, 4.0, 5.0] * 20).view(-1, 1, 1), [0, 1, 2] * 20)
+    client = student(tiny, rows, range(C), validation=held)
+    Crad(CradOptions(**TEMPERED, audit=True)).peer_round(client, messages, 1, tiny.draws)
+    assert client.journal["audit"] == [[1] * C] * HONEST + [[-1] * C] * liars
+    target = told_target(client, rows, temperature=3.0, loss_weight=0.7)
+    assert bool((target.diagonal() > 0.7).all())
