@@ -110,8 +110,8 @@ def bench_federation(work: Work) -> Federation:
 def measure_throughput(client: Client, name: str, work: Work) -> Throughput:
     """Return images per second of `local` training and of inference copies in every precision, and of bare loops."""
     count, shape = len(client.shard.train), client.task.input_shape
-    batches = {"train_batch": client.training.batch_size, "infer_batch": client.evaluation.batch_size}
-    auto = measure_precision(client.model, shape, **batches)
+    sizes = client.training.batch_size, client.evaluation.batch_size
+    auto = measure_precision(client.model, shape, train_batch=sizes[0], infer_batch=sizes[1])
     forms = {word: Precision(dtype, dtype) for word, dtype in DTYPES.items()} | {"auto": auto}
     plain = replace(client, model=copy.deepcopy(client.model).to(memory_format=torch.contiguous_format))
     ours = {word: _in_form(client, form) for word, form in forms.items()}

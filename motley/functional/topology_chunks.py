@@ -91,7 +91,7 @@ def _weights(own: Tensor, other: Tensor) -> Tensor:
 def _weights_of_rows(counts: Tensor) -> Callable[[slice], Tensor]:
     """Return what gives rows of the weights of one upload; many classes have equal counts and so equal rows."""
     n = counts.double()
-    values, of_class = n.unique(return_inverse=True)
+    values, of_class = torch.unique(n, return_inverse=True)
     if 2 * len(values) > len(n):
         return lambda rows: _weights(n[rows, None], n)
     table = _weights(values[:, None], n)

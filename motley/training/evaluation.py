@@ -79,8 +79,7 @@ def evaluate_all(
     losses: dict[str, list[Tensor]] = {}
     normalize = Normalizer.of(normalization, samples.x)
     with torch.inference_mode(), evaluation_mode(model):
-        batches = zip(samples.x.split(batch_size), samples.y.split(batch_size), strict=True)
-        for x, y in batches:
+        for x, y in zip(torch.split(samples.x, batch_size), torch.split(samples.y, batch_size), strict=True):
             for name, raw in predict(normalize(x)).items():
                 scores = raw.float()
                 guesses.setdefault(name, []).append(scores.argmax(dim=1))

@@ -59,9 +59,9 @@ def place(
     model.to(device)
     if is_picture_model(model, input_shape):
         if layout.channels_last or (layout.channels_last is None and input_shape[0] > 1):
-            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            model.to(memory_format=torch.channels_last)
         elif layout.channels_last is False:
-            model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+            model.to(memory_format=torch.contiguous_format)
         if layout.trimmed:
             trim(model, input_shape)
     return model
