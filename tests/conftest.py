@@ -23,7 +23,9 @@ from motley.options import EvalOptions, TrainOptions
 from motley.record.checkpoints import read_checkpoint
 from motley.record.load import RunRecord
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for functional.fedtopo_numbers and case_inputs
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for functional.fedtopo_numbers, case_inputs, tiny_models
+
+import tiny_models
 
 settings.register_profile("shared", deadline=None)  # shared machines are too noisy for a deadline
 settings.load_profile("shared")
@@ -50,41 +52,12 @@ def _dataset(
     return Dataset("tiny", class_names, split, None, None, report)
 
 
-def _tiny_model(client_id: int, shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Return one of two networks of different widths, the second with batch norm and dropout."""
-    return _two_kinds(client_id % 2, 8 if client_id % 2 == 0 else 12, shape, num_classes)
-
-
-def _equal_head_model(client_id: int, shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Return one of the same two networks, with features of one width."""
-    return _two_kinds(client_id % 2, 10, shape, num_classes)
-
-
-def _one_model(client_id: int, shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Return the network with batch norm and dropout, for all clients."""
-    return _two_kinds(1, 12, shape, num_classes)
-
-
-def _two_kinds(kind: int, width: int, shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    inputs = int(np.prod(shape))
-    if kind == 0:
-        return nn.Sequential(nn.Flatten(), nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, num_classes))
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(inputs, width),
-        nn.BatchNorm1d(width),
-        nn.ReLU(),
-        nn.Dropout(0.2),
-        nn.Linear(width, num_classes),
-    )
-
-
 def _models_for(method: str) -> Callable[[int, tuple[int, ...], int], nn.Module]:
     """Return the tiny networks that differ as much as a method's needs allow."""
     needs = find_method(method).needs
     if "one-architecture" in needs:
-        return _one_model
-    return _equal_head_model if needs & {"equal-width", "equal-head"} else _tiny_model
+        return tiny_models.one_architecture
+    return tiny_models.equal_heads if needs & {"equal-width", "equal-head"} else tiny_models.two_widths
 
 
 def _play(method: str, out: Path, **options: Any) -> RunRecord:
@@ -165,7 +138,7 @@ def tiny() -> SimpleNamespace:
     return SimpleNamespace(
         samples=SAMPLES,
         dataset=_dataset,
-        model=_tiny_model,
+        model=tiny_models.two_widths,
         models_for=_models_for,
         play=_play,
         client=_client,

@@ -106,6 +106,24 @@ def make_exchange(
     Raises:
         InvalidConfig: The method cannot run that way.
     """
+    kind, graph = check_exchange(options, entry)
+    if kind == "server":
+        return ServerExchange(method, executor, task, draws)
+    if kind == "replicated":
+        return ReplicatedExchange(method, executor, task, draws)
+    if entry.has_aggregators:
+        return AggregatorExchange(method, executor, task, draws)
+    if options.peers == "stale":
+        return StalePeerExchange(executor, task, draws, entry.sends["peers"])
+    return PeerExchange(executor, task, draws, graph)
+
+
+def check_exchange(options: RunOptions, entry: MethodEntry) -> tuple[str, Graph]:
+    """Return how messages go round in a run, and the graph of its peers.
+
+    Raises:
+        InvalidConfig: The method cannot run that way.
+    """
     kind, graph = options.exchange, Graph.parse(options.graph)
     if kind == "auto":
         kind = "server" if entry.has_server else "peers"
@@ -116,15 +134,7 @@ def make_exchange(
     if not entry.has_server and kind != "peers":
         raise InvalidConfig(f"run.exchange is '{kind}', but {entry.name} has no server; use 'peers'")
     _check_peers(options, entry, graph)
-    if kind == "server":
-        return ServerExchange(method, executor, task, draws)
-    if kind == "replicated":
-        return ReplicatedExchange(method, executor, task, draws)
-    if entry.has_aggregators:
-        return AggregatorExchange(method, executor, task, draws)
-    if options.peers == "stale":
-        return StalePeerExchange(executor, task, draws, entry.sends["peers"])
-    return PeerExchange(executor, task, draws, graph)
+    return kind, graph
 
 
 def _check_peers(options: RunOptions, entry: MethodEntry, graph: Graph) -> None:

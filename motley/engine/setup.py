@@ -12,6 +12,7 @@ from motley.data.sources import load_dataset
 from motley.draws import Draws
 from motley.engine.config import RunConfig
 from motley.engine.devices import find_device
+from motley.engine.exchange import check_exchange
 from motley.engine.needs import check_needs
 from motley.engine.participation import participant_number
 from motley.engine.precision import of_client, precision_text, resolve_precision
@@ -97,6 +98,7 @@ def build_federation(
         InvalidData, InvalidPartition, InvalidModel, InvalidConfig: What the user asked for cannot be done.
     """
     settings = config.settings
+    check_exchange(settings.run, config.entry)
     device = find_device(settings.run.device)
     seed = settings.models.init_seed
     draws = Draws(settings.run.seed if seed == "run" else seed)

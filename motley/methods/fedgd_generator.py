@@ -100,6 +100,10 @@ def synthesise(
     adam = torch.optim.Adam(groups, betas=BETAS)
     normalize = Normalizer.of(client.shard.normalization, client.shard.train.x)
     probe = {name: tensor.detach() for name, tensor in client.model.state_dict().items()}
+    # One memory layout, whatever the way of a model here: a message and a file keep none, and sums depend on it.
+    teachers = {
+        peer: {name: tensor.contiguous() for name, tensor in weights.items()} for peer, weights in teachers.items()
+    }
     terms: dict[str, Tensor] = {}
     with training_mode(generator), evaluation_mode(client.model):
         for step in range(options.gen_steps):

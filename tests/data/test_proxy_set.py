@@ -107,10 +107,9 @@ def test_methods_that_need_a_proxy_get_one_and_others_do_not():
 
 def test_all_methods_of_a_comparison_have_the_same_pool():
     plan = plan_comparison(ConfigFile(), {}, {}, methods=["local", "fedmd"])
-    assert [config.settings.data.proxy for config in plan.configs] == [500, 500]
-    assert [one.settings.data.proxy for one in plan_comparison(ConfigFile(), {}, {}, methods=["local"]).configs] == [
-        None
-    ]
+    assert [row.config.settings.data.proxy for row in plan.rows] == [500, 500]
+    alone = plan_comparison(ConfigFile(), {}, {}, methods=["local"])
+    assert [row.config.settings.data.proxy for row in alone.rows] == [None]
 
 
 def test_a_run_stores_the_size_of_the_proxy_and_its_positions(tiny, tmp_path):
