@@ -143,8 +143,7 @@ def play_rounds(
     run, entry = config.settings.run, config.entry
     draws = Draws(run.seed)
     executor = LocalExecutor(federation.clients, method, None)
-    starts = federation.starts if entry.has_server else draws
-    exchange = make_exchange(run, entry, method, executor, federation.task, starts)
+    exchange = make_exchange(run, entry, method, executor, federation.task, federation.start_draws(config))
     played = Played([])
     for round in range(1, rounds + 1):
         number = federation.participants_per_round

@@ -225,8 +225,7 @@ def _prepare(config: RunConfig, federation: Federation, material: Material) -> t
         executor = LocalExecutor(federation.clients, method, _common_test(federation))
     else:
         executor = hire(config, crew, costs, material.dataset, material.factory)
-    # What a server starts from are weights; peers have theirs already, and `start` draws other things for them.
-    draws = federation.starts if entry.has_server else Draws(run.seed)
+    draws = federation.start_draws(config)
     return crew, (make_exchange(run, entry, method, executor, federation.task, draws), executor)
 
 

@@ -50,6 +50,10 @@ class Federation:
     precision: str
     starts: Draws
 
+    def start_draws(self, config: RunConfig) -> Draws:
+        """Return the draws of a method's start: for a server its weights; peers have theirs, and draw other things."""
+        return self.starts if config.entry.has_server else Draws(config.settings.run.seed)
+
 
 class Templates:
     """One model an architecture, into which the weights of snapshots are put; it is built when first asked for."""
