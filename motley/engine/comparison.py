@@ -191,7 +191,7 @@ def _run_all(plan: Plan, path: Path, watch: CompareWatch, load: Load, factory: M
             for number, (position, seed) in enumerate(jobs, start=1):
                 name, config = plan.names[position], plan.config(position, seed)
                 folder = run_path(path, name, seed)
-                if folder.exists() and load_run(folder).finished:
+                if is_finished(folder):
                     continue
                 material = Material(load(config.settings.data), factory, signals)
                 try:
@@ -206,3 +206,8 @@ def _run_all(plan: Plan, path: Path, watch: CompareWatch, load: Load, factory: M
         text = f"interrupted in run {number} of {len(jobs)}; continue with: motley resume {path}"
         raise Interrupted(text, stop.exit_status) from None
     return load_comparison(path)
+
+
+def is_finished(run: Path) -> bool:
+    """Tell whether a folder holds a run that reached its last round."""
+    return run.exists() and load_run(run).finished

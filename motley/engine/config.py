@@ -7,14 +7,14 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Any, get_type_hints
 
-import pydantic
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
+from motley.engine.sections import EXTRA_SECTIONS
 from motley.errors import InvalidConfig
 from motley.methods.registry import MethodEntry, find_method, method_names, plain
-from motley.options import STRICT, Settings
+from motley.options import Settings
 
 SECTIONS: dict[str, type[Any]] = get_type_hints(Settings)
 DEFAULT_PROXY = 500  # data.proxy of a method that needs it (CRAD)
@@ -201,37 +201,6 @@ def _split_extra(table: Mapping[str, Any], faults: list[str]) -> tuple[dict[str,
             extra[key] = value
             faults += _unknown(key, value, EXTRA_SECTIONS[key]) if key in EXTRA_SECTIONS else []
     return extra, rest
-
-
-@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class CompareSection:
-    """The section `compare` of a file."""
-
-    methods: tuple[str, ...] = ()
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    reference: str | None = None
-
-
-@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class PaperSection:
-    """The section `paper` of a file: published figures that a comparison is held against.
-
-    Attributes:
-        source: Which table of which paper.
-        figure: Which accuracy of ours stands beside them.
-        values: Per cent by name of the row, alone or as mean and standard deviation.
-        points: The same for the points of a sweep, by the point's text as in `fedtopo.strength=2`.
-        departures: In what this comparison differs from the published one, a sentence each.
-    """
-
-    source: str = ""
-    figure: Literal["local", "global"] = "local"
-    values: dict[str, float | list[float]] = field(default_factory=dict)
-    points: dict[str, dict[str, float | list[float]]] = field(default_factory=dict)
-    departures: tuple[str, ...] = ()
-
-
-EXTRA_SECTIONS: dict[str, type[Any]] = {"compare": CompareSection, "paper": PaperSection}  # not of a run
 
 
 def resolve(method: str, file: ConfigFile, flags: Mapping[str, Any], method_flags: Mapping[str, Any]) -> RunConfig:

@@ -15,7 +15,25 @@ from motley.messages import Message
 from motley.methods.contracts import AggregatorMethod, Turn
 
 
-class PeerExchange:
+class Stateless:
+    """An exchange that keeps nothing between rounds, and whose clients need nothing of it for inference."""
+
+    _task: Task
+
+    def views(self) -> dict[int, Message | None]:
+        return dict.fromkeys(range(self._task.num_clients))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        pass
+
+    def finish_round(self) -> None:
+        pass
+
+
+class PeerExchange(Stateless):
     """Peers send each other snapshots that were taken before the round; an active peer learns from its teachers.
 
     A snapshot exists once, whoever reads it: memory grows with the number of peers, not with that of edges.
@@ -45,18 +63,6 @@ class PeerExchange:
         for outcome in self._executor.learn(inboxes, round, draws):
             played.note(outcome)
         return played
-
-    def views(self) -> dict[int, Message | None]:
-        return dict.fromkeys(range(self._task.num_clients))
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {}
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        pass
-
-    def finish_round(self) -> None:
-        pass
 
 
 class StalePeerExchange:
@@ -110,7 +116,7 @@ class StalePeerExchange:
         self._before = self._held
 
 
-class AggregatorExchange:
+class AggregatorExchange(Stateless):
     """Some participants of a round receive what others send, work on it, and send it back; one turn after the other."""
 
     def __init__(self, method: AggregatorMethod[Any], executor: Executor, task: Task, draws: Draws) -> None:
@@ -150,18 +156,6 @@ class AggregatorExchange:
             except InvalidMessage as error:
                 played.missing[outcome.client_id] = str(error)
         return found
-
-    def views(self) -> dict[int, Message | None]:
-        return dict.fromkeys(range(self._task.num_clients))
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {}
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        pass
-
-    def finish_round(self) -> None:
-        pass
 
 
 def _snapshots(executor: Executor, task: Task, peers: list[int], round: int, played: Played) -> dict[int, Message]:

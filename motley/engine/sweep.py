@@ -12,7 +12,7 @@ import tomli_w
 
 from motley.data.dataset import Dataset
 from motley.data.sources import load_dataset
-from motley.engine.comparison import CompareWatch, Plan, plan_comparison, resume_comparison
+from motley.engine.comparison import CompareWatch, Plan, is_finished, plan_comparison, resume_comparison
 from motley.engine.config import SECTIONS, ConfigFile, RunConfig, flag_fields, parse_config, read_config
 from motley.engine.notices import told_warnings
 from motley.engine.runs import make_folder
@@ -24,7 +24,6 @@ from motley.options import DataOptions
 from motley.record.comparison import CONFIG as COMPARE_CONFIG
 from motley.record.comparison import run_path
 from motley.record.folder import RunFolder, check_free
-from motley.record.load import load_run
 from motley.record.sweep import CONFIG, Grid, Point, Sweep, Value, grid_points, load_sweep, point_path, point_text
 
 EXAMPLE = "--over fedtopo.strength=0.5,1,2"
@@ -237,7 +236,7 @@ def _play_all(plan: SweepPlan, path: Path, watch: SweepWatch, load: Callable[[Da
                 folder = point_path(path, position, point)
                 place = f"point {position + 1} of {total} ({point_text(point)})"
                 runs = _runs(comparison, folder)
-                if not all(map(_is_finished, runs.values())):
+                if not all(map(is_finished, runs.values())):
                     if not folder.exists():
                         with signals.writing():
                             make_folder(folder, "", {COMPARE_CONFIG: tomli_w.dumps(comparison.to_dict()).encode()})
@@ -263,10 +262,6 @@ def _runs(plan: Plan, folder: Path) -> dict[str, Path]:
         for seed in plan.seeds
         for position, method in enumerate(plan.names)
     }
-
-
-def _is_finished(run: Path) -> bool:
-    return run.exists() and load_run(run).finished
 
 
 def _copy_run(source: Path, target: Path) -> None:

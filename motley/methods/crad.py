@@ -32,8 +32,9 @@ from motley.methods.crad_guidance import guided, measure_relations, own_part, up
 from motley.methods.crad_options import CradOptions
 from motley.methods.crad_target import TeacherTargets
 from motley.methods.crad_wire import Snapshot, pack_weights, unpack_weights
-from motley.methods.distillation import copy_weights, distil, learn_from_finite
+from motley.methods.distillation import distil
 from motley.methods.registry import register
+from motley.methods.teachers import copy_weights, learn_from_finite
 from motley.training.statistics import validation_cross_entropies, validation_score
 
 UNKNOWN_ACCURACY = 0.5  # of a class without validation samples: it cancels in Eq. 6, and says nothing with noisy counts

@@ -30,9 +30,10 @@ from motley.federation import Client
 from motley.functional.mutual import cyclic_balance
 from motley.methods.contracts import AggregatorMethod, Returned, Turn
 from motley.methods.dfml_group import MutualGroup
-from motley.methods.distillation import Model, copy_weights
+from motley.methods.distillation import Model
 from motley.methods.proxy import train_on_labels
 from motley.methods.registry import register
+from motley.methods.teachers import copy_weights
 from motley.options import STRICT
 from motley.training.auxiliary import received_model
 from motley.training.evaluation import score_snapshot

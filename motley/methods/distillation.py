@@ -1,6 +1,5 @@
 """What the methods share in which a client learns from its peers' models: snapshots, teachers, the round."""
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,25 +12,18 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from motley.draws import Draws
-from motley.errors import MotleyWarning, NonFiniteLoss, NonFiniteTeacher
 from motley.federation import Client
 from motley.functional.distillation import distillation_loss
 from motley.messages import Message, weights
-from motley.methods.contracts import PeerMethod, Sent
+from motley.methods.contracts import PeerMethod
+from motley.methods.teachers import Weights, copy_weights, finite_logits, learn_from_finite
 from motley.options import STRICT
-from motley.training.evaluation import teacher_logits
 from motley.training.local import Step, Terms, train_local
 
-Weights = Mapping[str, Tensor]
 AGGREGATED_AT_ONCE = 2_000_000  # logits of a chunk: the filters need some ten numbers of 8 bytes for each
 
 Aggregate = Callable[[Tensor], Tensor]
 Added = Callable[[Step], Terms] | None  # further terms of a loss
-
-
-def copy_weights(client: Client) -> dict[str, Tensor]:
-    """Return a frozen copy of a client's state dict; it does not change while the client trains (case C8)."""
-    return {name: tensor.detach().clone() for name, tensor in client.model.state_dict().items()}
 
 
 def distil(
@@ -81,49 +73,6 @@ def distil(
         return {"cross_entropy": (1 - loss_weight) * plain, "distillation": loss_weight * learned, **more}
 
     train_local(client, loss, draws, round=round, teach=teach if teachers and loss_weight else None)
-
-
-def finite_logits(client: Client, peer: int, weights: Weights, x: Tensor) -> Tensor:
-    """Return the logits (n, C) that a peer's weights give on a client's inputs.
-
-    Raises:
-        NonFiniteTeacher: They are not finite.
-    """
-    logits = teacher_logits(client.task, peer, weights, x, batch_size=client.evaluation.batch_size)
-    if not bool(torch.isfinite(logits).all()):
-        raise NonFiniteTeacher(peer)
-    return logits
-
-
-def learn_from_finite(client: Client, inbox: Mapping[int, Sent], learn: Callable[[Mapping[int, Sent]], None]) -> None:
-    """Let a client learn from its peers; one that says what is not finite, though its weights are, is left out.
-
-    The round then begins again with the same draws: its bits are those of a round in which that peer sent nothing.
-
-    Args:
-        client: The student; `not_finite` in its journal names who was left out.
-        inbox: What the peers sent.
-        learn: Trains the client with those that it is given.
-
-    Raises:
-        NonFiniteLoss: The client's own model says what is not finite.
-    """
-    before, memory, held = copy_weights(client), dict(client.memory), dict(inbox)
-    while True:
-        try:
-            learn(held)
-            break
-        except NonFiniteTeacher as error:
-            if error.peer not in held:  # the client itself, its own teacher
-                raise NonFiniteLoss("distillation") from error
-            del held[error.peer]
-            client.model.load_state_dict(before)
-            client.memory.clear()
-            client.memory.update(memory)
-            text = f"peer {error.peer} answers with numbers that are not finite; it teaches nobody who gets them"
-            warnings.warn(text, MotleyWarning, stacklevel=2)
-    if len(held) < len(inbox):
-        client.journal["not_finite"] = [peer for peer in inbox if peer not in held]
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)

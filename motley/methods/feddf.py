@@ -26,9 +26,9 @@ from motley.functional.averaging import average_states, shares
 from motley.functional.proxy_targets import consensus
 from motley.messages import Message, entry, weights
 from motley.methods.contracts import PeerMethod
-from motley.methods.distillation import copy_weights, finite_logits, learn_from_finite
 from motley.methods.proxy import divergence, train_on_labels
 from motley.methods.registry import register
+from motley.methods.teachers import copy_weights, finite_logits, learn_from_finite
 from motley.options import STRICT
 from motley.training.digest import digest, proxy_of
 

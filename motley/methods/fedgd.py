@@ -29,11 +29,11 @@ from motley.functional.proxy_targets import consensus
 from motley.functional.synthesis import constant_pictures
 from motley.messages import Message, entry, weights
 from motley.methods.contracts import PeerMethod
-from motley.methods.distillation import copy_weights
 from motley.methods.fedgd_generator import new_generator, synthesise
 from motley.methods.fedgd_options import FedGDOptions
 from motley.methods.proxy import divergence, train_on_labels
 from motley.methods.registry import register
+from motley.methods.teachers import copy_weights
 from motley.training.digest import digest, outputs_of
 from motley.training.inputs import Normalizer
 

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from motley.federation import Client
 from motley.functional.reliability import soft_targets, uniform_target
-from motley.methods.distillation import Aggregate, DistilOptions, ModelTeaching, Weights, copy_weights
+from motley.methods.distillation import Aggregate, DistilOptions, ModelTeaching
 from motley.methods.registry import register
+from motley.methods.teachers import Weights, copy_weights
 from motley.options import STRICT
 
 

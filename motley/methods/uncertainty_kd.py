@@ -21,8 +21,9 @@ from torch import Tensor
 from motley.federation import Client
 from motley.functional.reliability import soft_targets
 from motley.functional.uncertainty import uncertainty_target, uncertainty_weights
-from motley.methods.distillation import Aggregate, DistilOptions, ModelTeaching, Weights
+from motley.methods.distillation import Aggregate, DistilOptions, ModelTeaching
 from motley.methods.registry import register
+from motley.methods.teachers import Weights
 from motley.options import STRICT
 
 

@@ -12,8 +12,9 @@ from pydantic.dataclasses import dataclass
 
 from motley.federation import Client
 from motley.functional.reliability import soft_targets, uniform_target
-from motley.methods.distillation import Aggregate, DistilOptions, ModelTeaching, Weights
+from motley.methods.distillation import Aggregate, DistilOptions, ModelTeaching
 from motley.methods.registry import register
+from motley.methods.teachers import Weights
 from motley.options import STRICT
 
 

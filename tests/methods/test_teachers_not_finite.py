@@ -9,7 +9,7 @@ from proxy_students import proxy_student
 from table_students import state, student
 
 from motley.errors import MotleyWarning, NonFiniteLoss
-from motley.methods import distillation
+from motley.methods import teachers
 from motley.methods.crad_wire import Snapshot
 from motley.methods.distillation import Model
 from motley.methods.feddf import FedDF, FedDFOptions, Trained
@@ -82,14 +82,14 @@ def test_a_student_of_such_peers_alone_trains_on_its_labels(tiny, name):
 
 def test_a_peer_that_falls_silent_in_a_later_epoch_takes_back_what_it_taught(tiny, monkeypatch):
     asked = []
-    plain = distillation.teacher_logits
+    plain = teachers.teacher_logits
 
     def fails_in_epoch_2(task, peer, weights, x, *, batch_size):
         asked.append(peer)
         said = plain(task, peer, weights, x, batch_size=batch_size)
         return said * math.nan if peer == MUTE and asked.count(MUTE) == 2 else said
 
-    monkeypatch.setattr(distillation, "teacher_logits", fails_in_epoch_2)
+    monkeypatch.setattr(teachers, "teacher_logits", fails_in_epoch_2)
     with pytest.warns(MotleyWarning):
         found = learn(tiny, "crad", inbox("crad"), local_epochs=2)
     monkeypatch.undo()
