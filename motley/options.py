@@ -27,6 +27,9 @@ class DataOptions:
     class_names: Annotated[
         tuple[str, ...], Field(description="names of the classes in label order; taken from the source if not given")
     ] = ()
+    keep_classes: Annotated[
+        tuple[str, ...], Field(description="names of the classes to keep, numbered in this order; default: all")
+    ] = ()
     size: Annotated[int | None, Field(ge=1, description="resize every picture to this height and width, in pixels")] = (
         None
     )

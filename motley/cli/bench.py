@@ -23,7 +23,7 @@ from motley.engine.threads import threads
 
 HELP = """Measure this machine: images per second by architecture and precision, what our loops
 need beyond bare PyTorch loops, and FedTopo's server step. Times are medians of processor
-time; half a minute for small4.
+time, of the server step (it takes all threads) of elapsed time; half a minute for small4.
 
     motley bench
     motley bench --models fedtopo8 --batch-size 128 --samples 256 --threads 1
@@ -85,7 +85,9 @@ def _ratios(rows: list[Overhead]) -> Table:
 
 
 def _steps(rows: list[ServerStep]) -> Table:
-    table = _table("FedTopo's server step", "classes", "uploads", "seconds", "uploads a second", "bytes an upload")
+    table = _table(
+        "FedTopo's server step, by the clock", "classes", "uploads", "seconds", "uploads a second", "bytes an upload"
+    )
     for row in rows:
         rate = row.uploads / row.seconds
         table.add_row(

@@ -89,7 +89,8 @@ app.default(
             extra(
                 "study",
                 str,
-                "print a comparison's accuracy by how much a client has of a class (support), or its convergence",
+                "print a comparison's accuracy by how much a client has of a class (support), by how many classes it "
+                "holds (classes), or its convergence",
             ),
             extra("ranks", bool, "print mean ranks over several comparisons or the points of a sweep", default=False),
             extra(

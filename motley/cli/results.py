@@ -141,7 +141,7 @@ def render_study(path: Path, name: str, form: str, *, reference: str | None = No
         InvalidConfig: There is no such question, or the folder is no comparison.
     """
     if name not in STUDIES:
-        raise InvalidConfig(f"--study is '{name}'; it can be {' or '.join(STUDIES)}")
+        raise InvalidConfig(f"--study is '{name}'; it can be {', '.join(STUDIES)}")
     if not (path / CONFIG).is_file():
         raise InvalidConfig(f"{path} is no comparison; --study needs one, also one below 'points' of a sweep")
     _print_or_dump(path, study_table(comparison_of(path, reference), name), form, caption)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from motley.data.dataset import DataReport, Dataset, Split
-from motley.data.labels import Labels, check_not_row_numbers, resolve_labels
+from motley.data.labels import Labels, check_not_row_numbers, keep_classes, resolve_labels
 from motley.data.notes import Notes
 from motley.data.pictures import Decoded, decode_all
 from motley.data.raw import Pictures, RawSource
@@ -40,6 +40,8 @@ def assemble(raw: RawSource, options: DataOptions, notes: Notes) -> Dataset:
         _check_layout(labels)
     elif not declared:
         check_not_row_numbers(labels.numbers["train"])
+    if options.keep_classes:
+        labels = keep_classes(labels, options.keep_classes)
     rows = {split: _limited(labels, split, options.limit) for split in raw.splits}
     decoded = _decode(raw, labels, rows, options, notes)
     splits = {split: _split(raw, labels, rows[split], decoded, split) for split in raw.splits}

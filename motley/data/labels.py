@@ -67,6 +67,30 @@ def resolve_labels(
     return Labels(names, {split: own[rows[split]] for split, own in numbers.items()}, rows)
 
 
+def keep_classes(labels: Labels, wanted: Sequence[str]) -> Labels:
+    """Return the labels of some classes alone, numbered in the order of their names here.
+
+    Raises:
+        InvalidData: A name is not that of a class, or occurs twice.
+    """
+    unknown = [name for name in wanted if name not in labels.class_names]
+    if unknown:
+        raise InvalidData(
+            f"data.keep_classes names {listed(unknown)}, and there is no such class; the classes are "
+            f"{listed(labels.class_names)}"
+        )
+    if len(set(wanted)) < len(wanted):
+        raise InvalidData("data.keep_classes names a class twice; name every class once")
+    renumbered = np.full(len(labels.class_names), -1)
+    renumbered[[labels.class_names.index(name) for name in wanted]] = np.arange(len(wanted))
+    numbers = {split: renumbered[own] for split, own in labels.numbers.items()}
+    return Labels(
+        tuple(wanted),
+        {split: own[own >= 0] for split, own in numbers.items()},
+        {split: labels.rows[split][own >= 0] for split, own in numbers.items()},
+    )
+
+
 def check_not_row_numbers(labels: np.ndarray) -> None:
     """Refuse labels that have so many different values that they are most likely not classes."""
     distinct = len(np.unique(labels))

@@ -25,7 +25,6 @@ from pathlib import Path
 from motley.draws import Draws
 from motley.federation import Client, Task
 from motley.functional.topology import (
-    PairSums,
     aggregate,
     debias,
     observed,
@@ -33,7 +32,7 @@ from motley.functional.topology import (
     smooth,
     smooth_support,
 )
-from motley.functional.topology_chunks import add_uploads, chunk_size
+from motley.functional.topology_chunks import UploadSums, chunk_size
 from motley.functional.topology_controls import constant_relations, pair_order, shuffled_relations
 from motley.functional.topology_guidance import topology_loss
 from motley.methods.contracts import ServerMethod, Upload
@@ -98,12 +97,13 @@ class FedTopo(ServerMethod[TopologyState, Topology, Relations]):
     ) -> TopologyState:
         """Aggregate by reliability and smooth (Eqs. 4-8; Algorithm 1, lines 8-10)."""
         options = self.options
-        sums = PairSums.zeros(len(state.relations))
+        taken = UploadSums(len(state.relations), weighting=options.weighting)
         stream = iter(uploads)  # in ascending id, so that the floating sums do not depend on arrival
         while chunk := list(islice(stream, chunk_size(len(state.relations)))):
             relations, counts = unpack_all([sent.message for sent in chunk])
-            sums = add_uploads(sums, relations, counts, weighting=options.weighting)
+            taken.add(relations, counts)
             state = note_reported(state, [sent.client_id for sent in chunk], counts)
+        sums = taken.result()
         seen = observed(sums)
         new = smooth(
             state.relations,

@@ -1,4 +1,4 @@
-"""Figures of finished runs that are looked at for a question of their own: rare classes, convergence."""
+"""Figures of finished runs that are looked at for a question of their own: rare classes, few classes, convergence."""
 
 from collections.abc import Mapping
 from statistics import fmean, stdev
@@ -14,6 +14,7 @@ Figures = Mapping[str, float | None]
 PARTS = ("most common", "middle", "rarest", "absent")  # of the classes of a client, by its training samples
 CLOSE = 0.95  # share of the last accuracy that counts as converged
 LAST_ROUNDS = 20  # whose deviation is taken
+FEW_CLASSES = 4  # FedTopo's three negatives are a choice only for a client that holds more (sheet, T5)
 
 
 def by_support(run: RunRecord) -> Figures:
@@ -34,6 +35,20 @@ def by_support(run: RunRecord) -> Figures:
         for part, classes in _parts(np.asarray(counts[client])).items():
             values[part] += [float(shares[label]) for label in classes if tested[label]]
     return {part: fmean(own) if own else None for part, own in values.items()}
+
+
+def by_held_classes(run: RunRecord) -> Figures:
+    """Return the last local accuracy of clients that hold few classes and of those that hold many, a mean over each."""
+    counts = run.summary.get("counts") or []
+    few, many = f"clients of {FEW_CLASSES} classes or fewer", f"clients of more than {FEW_CLASSES} classes"
+    values: dict[str, list[float]] = {few: [], many: []}
+    for client, scores in last_scores(run).items():
+        score = scores.get(LOCAL)
+        if score is None or client >= len(counts) or not sum(score["count"]):
+            continue
+        group = many if np.count_nonzero(counts[client]) > FEW_CLASSES else few
+        values[group].append(sum(score["correct"]) / sum(score["count"]))
+    return {group: fmean(own) if own else None for group, own in values.items()}
 
 
 def _parts(counts: NDArray[np.int64]) -> dict[str, list[int]]:

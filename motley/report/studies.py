@@ -1,4 +1,4 @@
-"""Tables of a comparison for one question: accuracy by how much a client has of a class, and convergence."""
+"""Tables of a comparison for one question: accuracy by what a client has of classes, and convergence."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from motley.functional.statistics import mean_sd, paired_difference
 from motley.record.comparison import Comparison
 from motley.record.load import RunRecord
-from motley.record.studies import Figures, by_support, convergence
+from motley.record.studies import Figures, by_held_classes, by_support, convergence
 from motley.report.columns import Column, Table
 from motley.report.material import finished
 from motley.report.wording import MISSING, interval, percent, points
@@ -30,6 +30,11 @@ STUDIES = {
         by_support,
         "Accuracy in per cent in the last round on the classes that a client has most of, fewest of, and none of: mean "
         "over classes and clients, on the common test set where there is one, else on the client's own test part.",
+    ),
+    "classes": Study(
+        by_held_classes,
+        "Local accuracy in per cent in the last round, the mean over the clients that hold few classes and over those "
+        "that hold more.",
     ),
     "convergence": Study(
         convergence,

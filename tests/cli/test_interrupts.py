@@ -13,8 +13,8 @@ from motley.engine.executor import LocalExecutor
 from motley.record.folder import RunFolder
 
 SMALL = ["--clients", 4, "--data-limit", 300, "--device", "cpu", "--validation-fraction", 0.2]
-ONE_LONG_ROUND = [*SMALL, "--rounds", 2, "--local-epochs", 300]
-MANY_ROUNDS = [*SMALL, "--rounds", 24, "--local-epochs", 30, "--checkpoint-every", 3, "--participation", 3]
+ONE_LONG_ROUND = [*SMALL, "--rounds", 2, "--local-epochs", 120]
+MANY_ROUNDS = [*SMALL, "--rounds", 24, "--local-epochs", 10, "--checkpoint-every", 3, "--participation", 3]
 
 
 @pytest.fixture

@@ -102,7 +102,12 @@ def test_what_cannot_be_shown_is_refused(refuses, folders, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("study", "columns"), [("support", ("most common", "rarest")), ("convergence", ("rounds to 95 %",))]
+    ("study", "columns"),
+    [
+        ("support", ("most common", "rarest")),
+        ("classes", ("clients of more than 4 classes",)),
+        ("convergence", ("rounds to 95 %",)),
+    ],
 )
 def test_a_study_is_a_table_with_paired_differences(motley, folders, study, columns):
     rows = table_of(motley("report", folders[2], "--study", study, "--table", "csv"))
@@ -116,7 +121,7 @@ def test_a_study_is_a_table_with_paired_differences(motley, folders, study, colu
 
 
 def test_a_study_that_does_not_exist_or_has_no_comparison(motley, folders):
-    motley("report", folders[0], "--study", "supports").error("'supports'", "support or convergence")
+    motley("report", folders[0], "--study", "supports").error("'supports'", "support, classes, convergence")
     run = folders[0] / "runs" / "local" / "seed-0"
     motley("report", run, "--study", "support").error("is no comparison")
     motley("report", folders[0], "--study", "support", "--ranks").error("--ranks and --study", "one of them")

@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from case_inputs import class_sets
 from sklearn.datasets import load_digits
 
@@ -30,6 +31,27 @@ def test_a_limit_draws_the_same_number_of_every_class():
     dataset = load_dataset(DataOptions(limit=55))
     assert sorted(dataset.report.counts["train"]) == [5] * 5 + [6] * 5
     assert np.array_equal(dataset.train.x, load_dataset(DataOptions(limit=55)).train.x)
+
+
+def test_kept_classes_are_numbered_in_the_order_of_their_names():
+    whole, kept = load_dataset(DataOptions()), load_dataset(DataOptions(keep_classes=("7", "2")))
+    assert kept.class_names == ("7", "2")
+    for number, name in enumerate(kept.class_names):
+        assert torch.equal(kept.train.x[kept.train.y == number], whole.train.x[whole.train.y == int(name)])
+    limited = load_dataset(DataOptions(keep_classes=("7", "2"), limit=10))
+    assert torch.bincount(limited.train.y).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("2", "ten"), "names ten, and there is no such class; the classes are 0, 1, 2"),
+        (("2", "2"), "names a class twice"),
+    ],
+)
+def test_classes_to_keep_that_are_not_there_are_named(names, told):
+    with pytest.raises(InvalidData, match=told):
+        load_dataset(DataOptions(keep_classes=names))
 
 
 def test_a_limit_holds_for_every_split(tmp_path):

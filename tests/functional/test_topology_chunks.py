@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from motley.errors import InvalidInput
 from motley.functional import topology_chunks
 from motley.functional.topology import PairSums, add_relations, relations
-from motley.functional.topology_chunks import add_uploads
+from motley.functional.topology_chunks import UploadSums
 
 
 def _uploads(num_classes, num_clients, seed, real):
@@ -27,20 +27,24 @@ def _uploads(num_classes, num_clients, seed, real):
     num_clients=st.integers(1, 6),
     seed=st.integers(0, 2**16),
     weighting=st.sampled_from(["reliability", "uniform"]),
-    tile=st.sampled_from([1, 5, 2**15]),
+    tile=st.sampled_from([None, 1, 5, 2**15]),
     real=st.booleans(),
 )
 def test_many_uploads_at_once_give_the_bits_of_one_after_the_other(
     num_classes, num_clients, seed, weighting, tile, real
 ):
     matrices, counts = _uploads(num_classes, num_clients, seed, real)
-    before = add_relations(PairSums.zeros(num_classes), matrices[0], counts[0], weighting=weighting)
-    plain = before
+    plain = PairSums.zeros(num_classes)
     for matrix, count in zip(matrices, counts, strict=True):
         plain = add_relations(plain, matrix, count, weighting=weighting)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topology_chunks, "TILE_ENTRIES", tile)
-        fast = add_uploads(before, matrices, counts, weighting=weighting)
+        if tile:
+            patch.setattr(topology_chunks, "STACKED_ENTRIES", 0)
+            patch.setattr(topology_chunks, "TILE_ENTRIES", tile)
+        taken = UploadSums(num_classes, weighting=weighting)
+        taken.add(matrices[:1], counts[:1])
+        taken.add(matrices[1:], counts[1:])
+        fast = taken.result()
     for name in ("weighted", "weight", "support"):
         assert torch.equal(getattr(fast, name), getattr(plain, name)), name
 
@@ -48,4 +52,4 @@ def test_many_uploads_at_once_give_the_bits_of_one_after_the_other(
 def test_uploads_of_another_number_of_classes_are_refused():
     matrices, counts = _uploads(3, 2, 0, real=False)
     with pytest.raises(InvalidInput, match=r"with C = 4, not 2 of \(3, 3\) and \(2, 3\)"):
-        add_uploads(PairSums.zeros(4), matrices, counts)
+        UploadSums(4).add(matrices, counts)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from motley.record.studies import by_support, convergence
+from motley.record.studies import by_held_classes, by_support, convergence
 
 
 def run_of(rows, **summary):
@@ -35,6 +35,20 @@ def test_without_a_common_test_set_the_own_one_counts_and_absent_classes_are_unk
     assert by_support(run_of([row], counts=[[3, 9, 0]])) == {
         "most common": 1.0, "middle": 0.5, "rarest": None, "absent": None
     }  # fmt: skip
+
+
+def test_clients_of_few_classes_and_of_many_stand_apart():
+    rows = [
+        client_row(0, test_local={"correct": [1, 0, 0, 0, 0], "count": [1, 1, 0, 0, 0]}),
+        client_row(1, test_local={"correct": [1, 1, 1, 0, 0], "count": [1, 1, 1, 1, 0]}),
+        client_row(2, test_local={"correct": [2, 1, 1, 1, 1], "count": [2, 2, 2, 2, 2]}),
+        client_row(3, test_local={"correct": [0, 0, 0, 0, 0], "count": [0, 0, 0, 0, 0]}),  # nothing was tested
+    ]
+    counts = [[9, 9, 0, 0, 0], [9, 9, 9, 1, 0], [9, 9, 9, 9, 1], [3, 0, 0, 0, 0]]
+    assert by_held_classes(run_of(rows, counts=counts)) == {
+        "clients of 4 classes or fewer": pytest.approx((1 / 2 + 3 / 4) / 2),
+        "clients of more than 4 classes": pytest.approx(6 / 10),
+    }
 
 
 def round_row(number, local, common=None):
