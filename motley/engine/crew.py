@@ -1,4 +1,4 @@
-"""How many processes work on a run, how many threads each has, and who gets which clients."""
+"""How many processes work on a run, and how many threads each has."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -84,14 +84,3 @@ def usable_cores() -> int:
     cores = int(joblib.cpu_count())
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return min(cores, int(limit)) if limit.isdecimal() and int(limit) else cores
-
-
-def share_clients(costs: Mapping[int, float], workers: int) -> list[tuple[int, ...]]:
-    """Give every worker clients of about the same total cost: the costliest first, each to who has least so far."""
-    own: list[list[int]] = [[] for _ in range(workers)]
-    load = [0.0] * workers
-    for client in sorted(costs, key=lambda one: (-costs[one], one)):
-        least = load.index(min(load))
-        own[least].append(client)
-        load[least] += costs[client]
-    return [tuple(sorted(clients)) for clients in own]

@@ -22,6 +22,7 @@ from motley.engine.executor import Executor, LocalExecutor
 from motley.engine.faults import bad_peers, make_method
 from motley.engine.header import run_header
 from motley.engine.notices import told_warnings
+from motley.engine.placement import measured_costs
 from motley.engine.played import Exchange
 from motley.engine.rounds import Rounds
 from motley.engine.setup import Federation, build_federation
@@ -224,6 +225,7 @@ def _prepare(config: RunConfig, federation: Federation, material: Material) -> t
     if crew.workers == 1:
         executor = LocalExecutor(federation.clients, method, _common_test(federation))
     else:
+        costs = measured_costs(federation.clients, crew.threads)
         executor = hire(config, crew, costs, material.dataset, material.factory)
     draws = federation.start_draws(config)
     return crew, (make_exchange(run, entry, method, executor, federation.task, draws), executor)

@@ -15,9 +15,10 @@ from motley.data.dataset import Dataset
 from motley.data.wording import listed
 from motley.draws import Draws
 from motley.engine.config import RunConfig
-from motley.engine.crew import Crew, share_clients
+from motley.engine.crew import Crew
 from motley.engine.executor import Outcome
 from motley.engine.packing import Bundle, Packed
+from motley.engine.placement import share_clients
 from motley.engine.worker import Duty, Reply, answer, begin
 from motley.errors import InvalidConfig, MotleyWarning, RunFailed
 from motley.messages import Message
@@ -30,7 +31,7 @@ class WorkerExecutor:
 
     Args:
         duties: What each worker is given.
-        costs: Expected work of every client; the costliest clients of a worker are begun first.
+        costs: Seconds of training of every client; the costliest clients of a worker are begun first.
     """
 
     def __init__(self, duties: Sequence[Duty], costs: Mapping[int, float]) -> None:

@@ -16,8 +16,9 @@ from torch import nn
 import motley
 from motley.engine import packing
 from motley.engine.config import ConfigFile, resolve
-from motley.engine.crew import Crew, choose_crew, client_costs, share_clients, usable_cores
+from motley.engine.crew import Crew, choose_crew, client_costs, usable_cores
 from motley.engine.packing import SHARED_FROM, Bundle, Packed
+from motley.engine.placement import measured_costs, share_clients
 from motley.engine.runs import Material, Watch, start_run
 from motley.engine.setup import build_federation
 from motley.errors import InvalidConfig, MotleyWarning, RunFailed
@@ -158,6 +159,20 @@ def test_only_a_long_run_gets_workers_by_itself(clients, monkeypatch):
     assert choose_crew(RunOptions(rounds=5), clients, costs, 6).workers == 1
     assert choose_crew(RunOptions(rounds=100_000), clients, costs, 6) == Crew(2, 1)
     assert choose_crew(RunOptions(rounds=100_000, threads=2), clients, costs, 6) == Crew(1, 2)
+
+
+def test_costs_are_measured_by_architecture_and_grow_with_the_samples():
+    config = resolve("local", ConfigFile(), {"clients": 6, "models": "small-linear,small-bn"}, {})
+    clients = build_federation(config).clients
+    before = [{name: value.clone() for name, value in client.model.state_dict().items()} for client in clients]
+    costs = measured_costs(clients, 1)
+    assert list(costs) == [client.id for client in clients]
+    for kind in (clients[::2], clients[1::2]):
+        seconds = {costs[client.id] / len(client.shard.train) for client in kind}
+        assert max(seconds) == pytest.approx(min(seconds))
+        assert min(seconds) > 0
+    for client, state in zip(clients, before, strict=True):
+        assert all(torch.equal(state[name], value) for name, value in client.model.state_dict().items())
 
 
 def test_clients_are_shared_by_cost():
