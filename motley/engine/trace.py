@@ -18,7 +18,7 @@ from motley.engine.faults import make_method
 from motley.engine.graph import Graph
 from motley.engine.rebuilt import rebuilt
 from motley.engine.runs import stored_config
-from motley.errors import InvalidInput, InvalidMessage, InvalidRunFolder, MotleyWarning
+from motley.errors import InvalidInput, InvalidMessage, InvalidRunFolder, MotleyWarning, NonFiniteTeacher
 from motley.federation import Client
 from motley.functional.trace import Trace, target_gains, trace_class
 from motley.methods.contracts import PeerMethod
@@ -26,6 +26,7 @@ from motley.methods.crad import Crad
 from motley.methods.crad_audit import audit_claims
 from motley.methods.crad_target import TeacherTargets
 from motley.methods.crad_wire import Snapshot, unpack_weights
+from motley.methods.teachers import finite_logits
 from motley.record.folder import RunFolder
 from motley.training.evaluation import teacher_logits
 from motley.training.inputs import Normalizer
@@ -187,12 +188,25 @@ class Tracer:
 
     def _teaching(self, client: Client) -> tuple[TeacherTargets, Mapping[int, Mapping[str, Tensor]]]:
         """Return what makes targets for a student, and the weights of its teachers."""
-        inbox = {peer: self._snapshots[peer] for peer in self._graph[client.id] if peer in self._snapshots}
+        sent = {peer: self._snapshots[peer] for peer in self._graph[client.id] if peer in self._snapshots}
+        weights = {peer: unpack_weights(message) for peer, message in sent.items()}
+        teachers = {peer: own for peer, own in weights.items() if self._is_finite(client, peer, own)}
+        inbox = {peer: sent[peer] for peer in teachers}
         if not inbox:
             raise InvalidInput(f"client {client.id} of {self._path} has no teachers, and so there is nothing to trace")
-        teachers = {peer: unpack_weights(message) for peer, message in inbox.items()}
         verdict = audit_claims(client, inbox, teachers) if self._method.options.audit else None
         return TeacherTargets(inbox, self._method.options, client.shard.counts.device, verdict), teachers
+
+    @staticmethod
+    def _is_finite(client: Client, peer: int, weights: Mapping[str, Tensor]) -> bool:
+        """Tell whether a peer answers with numbers on the student's training part; a round leaves it out otherwise."""
+        held = client.shard.train
+        try:
+            finite_logits(client, peer, weights, Normalizer.of(client.shard.normalization, held.x)(held.x))
+        except NonFiniteTeacher as error:
+            warnings.warn(f"{error}; it is left out of the trace", MotleyWarning, stacklevel=2)
+            return False
+        return True
 
     @staticmethod
     def _logits(client: Client, teachers: Mapping[int, Mapping[str, Tensor]], held: Samples) -> Tensor:

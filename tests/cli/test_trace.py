@@ -1,5 +1,6 @@
 """`motley trace`: one sample of a finished run of CRAD, named or found, and what it refuses."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -13,7 +14,7 @@ from motley.cli.main import main
 from motley.engine.runs import stored_config
 from motley.engine.setup import build_federation
 from motley.engine.trace import tracing
-from motley.errors import InvalidInput
+from motley.errors import InvalidInput, MotleyWarning
 from motley.record.checkpoints import read_checkpoint
 from motley.record.folder import RunFolder
 from motley.training.inputs import Normalizer
@@ -211,3 +212,16 @@ def test_teachers_of_a_trace_are_those_of_the_run_s_graph(motley):
         for client in range(4):
             trace = tracer.trace(client, 0).trace
             assert [one.teacher for one in trace.teachers] == sorted({(client - 1) % 4, (client + 1) % 4})
+
+
+def test_a_teacher_whose_answers_are_not_finite_is_left_out_as_in_a_round(run):
+    with tracing(run) as tracer:
+        everybody = [one.teacher for one in tracer.trace(0, 0).trace.teachers]
+        broken = tracer._snapshots[2]
+        huge = {
+            name: tensor * 1e30 if tensor.is_floating_point() else tensor for name, tensor in broken.weights.items()
+        }
+        tracer._snapshots[2] = dataclasses.replace(broken, weights=huge)
+        with pytest.warns(MotleyWarning, match=r"2.*not finite.*left out of the trace"):
+            left = [one.teacher for one in tracer.trace(0, 0).trace.teachers]
+    assert (everybody, left) == ([1, 2, 3], [1, 3])
