@@ -27,3 +27,11 @@ def available_devices() -> list[str]:
     cuda = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     mps = ["mps"] if torch.backends.mps.is_available() else []
     return ["cpu", *cuda, *mps]
+
+
+def worker_devices(name: str, workers: int) -> list[str]:
+    """Return the device of each worker: where the name leaves a choice among several GPUs, they take turns."""
+    cards = [device for device in available_devices() if device.startswith("cuda:")]
+    if name not in {"auto", "cuda"} or len(cards) < 2:
+        return [name] * workers
+    return [cards[number % len(cards)] for number in range(workers)]

@@ -16,6 +16,7 @@ from motley.data.wording import listed
 from motley.draws import Draws
 from motley.engine.config import RunConfig
 from motley.engine.crew import Crew
+from motley.engine.devices import worker_devices
 from motley.engine.executor import Outcome
 from motley.engine.packing import Bundle, Packed
 from motley.engine.placement import share_clients
@@ -210,4 +211,16 @@ def hire(
             "it a function of a module, or take --workers 1"
         ) from error
     shares = share_clients(costs, crew.workers)
-    return WorkerExecutor([Duty(config, own, crew.threads, dataset, factory) for own in shares], costs)
+    places = worker_devices(config.settings.run.device, crew.workers)
+    return WorkerExecutor(
+        [
+            Duty(_on_device(config, place), own, crew.threads, dataset, factory)
+            for own, place in zip(shares, places, strict=True)
+        ],
+        costs,
+    )
+
+
+def _on_device(config: RunConfig, device: str) -> RunConfig:
+    settings = config.settings
+    return replace(config, settings=replace(settings, run=replace(settings.run, device=device)))

@@ -17,6 +17,7 @@ import motley
 from motley.engine import packing
 from motley.engine.config import ConfigFile, resolve
 from motley.engine.crew import Crew, choose_crew, client_costs, usable_cores
+from motley.engine.devices import worker_devices
 from motley.engine.packing import SHARED_FROM, Bundle, Packed
 from motley.engine.placement import measured_costs, share_clients
 from motley.engine.runs import Material, Watch, start_run
@@ -159,6 +160,16 @@ def test_only_a_long_run_gets_workers_by_itself(clients, monkeypatch):
     assert choose_crew(RunOptions(rounds=5), clients, costs, 6).workers == 1
     assert choose_crew(RunOptions(rounds=100_000), clients, costs, 6) == Crew(2, 1)
     assert choose_crew(RunOptions(rounds=100_000, threads=2), clients, costs, 6) == Crew(1, 2)
+
+
+def test_workers_take_turns_on_several_gpus_unless_one_is_named(monkeypatch):
+    monkeypatch.setattr("motley.engine.devices.available_devices", lambda: ["cpu", "cuda:0", "cuda:1"])
+    for name in ("auto", "cuda"):
+        assert worker_devices(name, 3) == ["cuda:0", "cuda:1", "cuda:0"]
+    assert worker_devices("cuda:1", 2) == ["cuda:1", "cuda:1"]
+    assert worker_devices("cpu", 2) == ["cpu", "cpu"]
+    monkeypatch.setattr("motley.engine.devices.available_devices", lambda: ["cpu", "cuda:0"])
+    assert worker_devices("auto", 2) == ["auto", "auto"]
 
 
 def test_costs_are_measured_by_architecture_and_grow_with_the_samples():
