@@ -7,7 +7,6 @@ compiling cost stands beside them. Needs a C++ compiler.
 """
 
 import copy
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from motley.engine.bench import Work, bench_federation
+from motley.engine.bench import Work, bench_federation, medians
 from motley.engine.threads import threads
 
 REPEATS = 5
@@ -39,22 +38,12 @@ def inference(model: nn.Module, x: Tensor) -> Callable[[], None]:
     return step
 
 
-def seconds(*sides: Callable[[], None]) -> list[float]:
-    times: list[list[float]] = [[] for _ in sides]
-    for _ in range(REPEATS):
-        for own, side in zip(times, sides, strict=True):
-            began = time.process_time()
-            side()
-            own.append(time.process_time() - began)
-    return [statistics.median(own) for own in times]
-
-
 def compare(name: str, word: str, plain: Callable[[], None], compiled: Callable[[], None], count: int) -> None:
     plain()
     began = time.perf_counter()
     compiled()
     cost = time.perf_counter() - began
-    eager, fast = (count / each for each in seconds(plain, compiled))
+    eager, fast = (count / each for each in medians(REPEATS, lambda _: plain(), lambda _: compiled(), warm_up=0))
     print(f"{name:12} {word:9} eager {eager:8,.0f}  compiled {fast:8,.0f} images/s, after {cost:4.0f} s", flush=True)
 
 

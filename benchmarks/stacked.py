@@ -7,16 +7,13 @@ checked before anything is timed. Ratios are those of medians of processor time;
 """
 
 import copy
-import statistics
-import time
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn.functional import cross_entropy
 
-from motley.engine.bench import Work, bench_federation
+from motley.engine.bench import Work, bench_federation, medians
 from motley.engine.threads import threads
 
 LR, STEPS, REPEATS = 0.05, 4, 7
@@ -67,14 +64,8 @@ def ratio(model: nn.Module, number: int, x: Tensor, y: Tensor) -> float:
     for name, stacked in stack.parameters.items():
         plain = torch.stack([dict(one.named_parameters())[name] for one in models])
         torch.testing.assert_close(stacked, plain, rtol=1e-3, atol=1e-4)
-    sides: list[Callable[[], None]] = [lambda: one_by_one(models, x, y), lambda: stack.train(x, y)]
-    times: list[list[float]] = [[], []]
-    for _ in range(REPEATS):
-        for own, side in zip(times, sides, strict=True):
-            began = time.process_time()
-            side()
-            own.append(time.process_time() - began)
-    return statistics.median(times[0]) / statistics.median(times[1])
+    plain_s, stacked_s = medians(REPEATS, lambda _: one_by_one(models, x, y), lambda _: stack.train(x, y), warm_up=0)
+    return plain_s / stacked_s
 
 
 def main() -> None:

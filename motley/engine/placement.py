@@ -9,10 +9,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch.nn.functional import cross_entropy
 
 from motley.engine.threads import threads
 from motley.federation import Client
+from motley.training.precision import trial_step
 
 TIMED_STEPS = 2  # of which the faster one counts, after one that prepares kernels and memory
 
@@ -42,13 +42,12 @@ def _step_seconds(client: Client) -> float:
     device = next(model.parameters()).device
     x = torch.zeros(client.training.batch_size, *client.task.input_shape, device=device)
     y = torch.zeros(len(x), dtype=torch.int64, device=device)
-    dtype, taken = client.train_dtype, []
+    taken = []
     for _ in range(TIMED_STEPS + 1):
         began = time.perf_counter()
-        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-            logits = model(x)
-        cross_entropy(logits.float(), y).backward()  # type: ignore[no-untyped-call]
-        model.zero_grad(set_to_none=True)
+        trial_step(model, x, y, client.train_dtype)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         taken.append(time.perf_counter() - began)
     return min(taken[1:])
 

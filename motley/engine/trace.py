@@ -190,7 +190,8 @@ class Tracer:
         """Return what makes targets for a student, and the weights of its teachers."""
         sent = {peer: self._snapshots[peer] for peer in self._graph[client.id] if peer in self._snapshots}
         weights = {peer: unpack_weights(message) for peer, message in sent.items()}
-        teachers = {peer: own for peer, own in weights.items() if self._is_finite(client, peer, own)}
+        x = _inputs(client, client.shard.train)
+        teachers = {peer: own for peer, own in weights.items() if _is_finite(client, peer, own, x)}
         inbox = {peer: sent[peer] for peer in teachers}
         if not inbox:
             raise InvalidInput(f"client {client.id} of {self._path} has no teachers, and so there is nothing to trace")
@@ -198,23 +199,27 @@ class Tracer:
         return TeacherTargets(inbox, self._method.options, client.shard.counts.device, verdict), teachers
 
     @staticmethod
-    def _is_finite(client: Client, peer: int, weights: Mapping[str, Tensor]) -> bool:
-        """Tell whether a peer answers with numbers on the student's training part; a round leaves it out otherwise."""
-        held = client.shard.train
-        try:
-            finite_logits(client, peer, weights, Normalizer.of(client.shard.normalization, held.x)(held.x))
-        except NonFiniteTeacher as error:
-            warnings.warn(f"{error}; it is left out of the trace", MotleyWarning, stacklevel=2)
-            return False
-        return True
-
-    @staticmethod
     def _logits(client: Client, teachers: Mapping[int, Mapping[str, Tensor]], held: Samples) -> Tensor:
         """Return the logits (M, n, C) of the teachers on samples that are not augmented."""
-        x = Normalizer.of(client.shard.normalization, held.x)(held.x)
+        x = _inputs(client, held)
         size = client.evaluation.batch_size
         said = [teacher_logits(client.task, peer, weights, x, batch_size=size) for peer, weights in teachers.items()]
         return torch.stack(said)
+
+
+def _inputs(client: Client, held: Samples) -> Tensor:
+    """Return samples as models see them, not augmented."""
+    return Normalizer.of(client.shard.normalization, held.x)(held.x)
+
+
+def _is_finite(client: Client, peer: int, weights: Mapping[str, Tensor], x: Tensor) -> bool:
+    """Tell whether a peer answers with numbers on the student's samples; a round leaves it out otherwise."""
+    try:
+        finite_logits(client, peer, weights, x)
+    except NonFiniteTeacher as error:
+        warnings.warn(f"{error}; it is left out of the trace", MotleyWarning, stacklevel=2)
+        return False
+    return True
 
 
 @contextmanager

@@ -95,11 +95,7 @@ def measure_precision(
     )
 
     def step(form: tuple[Layout, torch.dtype]) -> None:
-        trained, dtype = models[form[0]], form[1]
-        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-            logits = trained(x)
-        cross_entropy(logits.float(), y).backward()  # type: ignore[no-untyped-call]
-        trained.zero_grad(set_to_none=True)
+        trial_step(models[form[0]], x, y, form[1])
 
     layout, train = _fastest(step, [(layout, dtype) for dtype in dtypes for layout in models], device)
     many = torch.zeros(infer_batch, *input_shape, device=device)
@@ -112,6 +108,14 @@ def measure_precision(
         return scores
 
     return Precision(train, _fastest(infer, list(copies), device), layout)
+
+
+def trial_step(model: SplitModel, x: Tensor, y: Tensor, dtype: torch.dtype) -> None:
+    """Compute what a training step computes but for the optimizer, to see how long it takes; weights do not change."""
+    with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
+        logits = model(x)
+    cross_entropy(logits.float(), y).backward()  # type: ignore[no-untyped-call]
+    model.zero_grad(set_to_none=True)
 
 
 def _layouts(model: SplitModel, input_shape: tuple[int, ...]) -> dict[Layout, SplitModel]:
