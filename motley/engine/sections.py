@@ -24,14 +24,14 @@ class PaperSection:
 
     Attributes:
         source: Which table of which paper.
-        figure: Which accuracy of ours stands beside them.
+        figure: Which accuracy of ours stands beside them: of the last round, or of the round that validation selects.
         values: Per cent by name of the row, alone or as mean and standard deviation.
         points: The same for the points of a sweep, by the point's text as in `fedtopo.strength=2`.
         departures: In what this comparison differs from the published one, a sentence each.
     """
 
     source: str = ""
-    figure: Literal["local", "global"] = "local"
+    figure: Literal["local", "global", "local_selected", "global_selected"] = "local"
     values: dict[str, float | list[float]] = field(default_factory=dict)
     points: dict[str, dict[str, float | list[float]]] = field(default_factory=dict)
     departures: tuple[str, ...] = ()

@@ -114,9 +114,12 @@ class Crad(PeerMethod[Snapshot]):
 
 
 def _privacy(epsilon: float) -> dict[str, Value]:
-    """Return what a row says of the noise."""
+    """Return what a row says of the noise; later rounds send the same counts again, and spend nothing more."""
     return {
-        "counts": f"Laplace, epsilon {epsilon:g}, once a run",
+        "counts": "Laplace noise of scale 1 / epsilon, drawn once a run, clipped at 0",
+        "epsilon_spent": epsilon,
+        "adjacency": "one validation sample of the peer more or less",
+        "l1_sensitivity": 1,
         "accuracies": f"not covered; rounded to 1/{COARSE}",
         "weights": "not covered",
     }

@@ -37,6 +37,7 @@ def facts_of_run(run: RunRecord) -> list[Fact]:
         Fact("status", f"{status(run)}, {done if done is not None else 0} of {asked} rounds"),
         Fact("method", run.method),
         *_common_facts(run),
+        *_privacy_facts("privacy", run),
         Fact("seed", str(run.seed)),
         *_machine_facts([run]),
         Fact("folder", str(run.path)),
@@ -49,12 +50,14 @@ def facts_of_comparison(comparison: Comparison, runs: Mapping[str, Runs]) -> lis
     everything = [run for own in runs.values() for run in own.values()]
     total = len(asked["methods"]) * len(asked["seeds"])
     done = sum(status(run) == FINISHED for run in everything)
+    firsts = {row: next(iter(own.values())) for row, own in runs.items() if own}
     known = next((run for run in everything if "counts" in run.summary), everything[0] if everything else None)
     return [
         Fact("status", f"{done} of {plural(total, 'run')} finished"),
         Fact("methods", ", ".join(asked["methods"])),
         Fact("reference", comparison.reference),
         *(_common_facts(known) if known else []),
+        *(fact for row, run in firsts.items() for fact in _privacy_facts(f"privacy of {row}", run)),
         Fact("seeds", ", ".join(map(str, asked["seeds"]))),
         Fact("the same in all runs of a seed", "partition, initial weights, order of batches, participants"),
         *_machine_facts(everything),
@@ -94,6 +97,15 @@ def _faults(told: Mapping[str, Any]) -> str:
     if faults["forged_samples"]:
         text += f", claiming {number(faults['forged_samples'])} validation samples of every class, all right"
     return text
+
+
+def _privacy_facts(name: str, run: RunRecord) -> list[Fact]:
+    """Return what a method with noised statistics says of its noise; nothing of others."""
+    rows = (row["method"] for row in run.rows if row["kind"] == "client")
+    told = next((row["privacy"] for row in rows if "privacy" in row), None)
+    if told is None:
+        return []
+    return [Fact(name, "; ".join(f"{part.replace('_', ' ')}: {_value(value)}" for part, value in told.items()))]
 
 
 def _data(source: str, told: Mapping[str, Any]) -> str:

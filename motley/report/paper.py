@@ -42,7 +42,19 @@ def rules_of_paper(paper: Mapping[str, Any]) -> list[str]:
     if not paper:
         return []
     source = paper.get("source") or "published figures"
-    return [f"paper: {source}, {paper.get('figure', 'local')} accuracy; ours - paper in percentage points."]
+    return [f"paper: {source}, {_figure(paper)}; ours - paper in percentage points."]
+
+
+def remark_on_paper(paper: Mapping[str, Any], shown: bool) -> list[str]:
+    """Return why published figures do not stand in a table, if they do not."""
+    if shown or not paper.get("values"):
+        return []
+    return [f"The published figures are left out: they are of {_figure(paper)}, and these runs have none."]
+
+
+def _figure(paper: Mapping[str, Any]) -> str:
+    part, _, selected = str(paper.get("figure", "local")).partition("_")
+    return f"{part} accuracy{' at the selected round' if selected else ''}"
 
 
 def _pair(value: Any) -> tuple[float | None, float | None]:

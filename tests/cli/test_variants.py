@@ -87,6 +87,20 @@ def test_published_figures_stand_beside_ours_with_every_departure(motley, recipe
         assert words in page
 
 
+def test_published_figures_of_the_selected_round_stand_beside_those_of_ours(motley, recipe, tmp_path):
+    paper = PAPER.replace("departures", 'figure = "local_selected"\ndepartures')
+    usual = ("--config", recipe(HEAD + paper), "--methods", "local", "--seeds", "0", "--rounds", 2)
+    validated, bare = tmp_path / "validated", tmp_path / "bare"
+    assert motley("compare", *usual, "--validation-fraction", 0.2, "--out", validated).status == 0
+    (row,) = csv.DictReader(io.StringIO(motley("report", validated, "--table", "csv").out))
+    assert float(row["paper_difference"]) == pytest.approx(float(row["local_selected_accuracy"]) - 0.8543, abs=1e-12)
+    said = motley("compare", *usual, "--out", bare)
+    assert "left out: they are of local accuracy at the selected round, and these runs have none" in " ".join(
+        said.out.split()
+    )
+    assert "paper" not in csv.DictReader(io.StringIO(motley("report", bare, "--table", "csv").out)).fieldnames
+
+
 def test_only_the_named_rows_are_run_and_stored(motley, recipe, tmp_path):
     out = tmp_path / "out"
     said = motley(

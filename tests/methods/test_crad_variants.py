@@ -328,7 +328,10 @@ def test_real_valued_counts_reach_filter_and_weight_and_the_record_says_so(tiny)
     expected = class_weighted_target(q, agreement(q, backed).kept, precision(noisy, accuracies)).target
     torch.testing.assert_close(target(client), expected, rtol=0, atol=FLOAT32)
     assert client.journal["privacy"] == {
-        "counts": "Laplace, epsilon 1, once a run",
+        "counts": "Laplace noise of scale 1 / epsilon, drawn once a run, clipped at 0",
+        "epsilon_spent": 1.0,
+        "adjacency": "one validation sample of the peer more or less",
+        "l1_sensitivity": 1,
         "accuracies": "not covered; rounded to 1/32",
         "weights": "not covered",
     }

@@ -82,6 +82,29 @@ def test_the_page_of_crad_tells_of_its_teachers_and_of_the_common_test_set(pages
     assert "Selected: at the first round" in page
 
 
+def test_the_pages_of_noised_counts_say_what_is_protected_and_what_was_spent(tmp_path):
+    motley.compare(
+        ["local", "crad"],
+        method_options={"crad": {"count_epsilon": 0.5}},
+        rounds=1,
+        clients=3,
+        data_limit=300,
+        validation_fraction=0.2,
+        models="small3",
+        out=tmp_path / "noised",
+    )
+    told = (
+        "epsilon spent: 0.5; adjacency: one validation sample of the peer more or less; l1 sensitivity: 1; "
+        "accuracies: not covered"
+    )
+    both = words(build_report(tmp_path / "noised"))
+    assert "privacy of local" not in both
+    assert "privacy of crad" in both
+    assert told in both
+    assert told in words(build_report(tmp_path / "noised" / "runs" / "crad" / "seed-0"))
+    assert "privacy" not in words(build_report(tmp_path / "noised" / "runs" / "local" / "seed-0"))
+
+
 def test_a_run_without_common_test_set_shows_no_global_figure(pages):
     text = words(pages["fedtopo"])
     assert "Global accuracy" not in text
