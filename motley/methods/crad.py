@@ -120,6 +120,6 @@ def _privacy(epsilon: float) -> dict[str, Value]:
         "epsilon_spent": epsilon,
         "adjacency": "one validation sample of the peer more or less",
         "l1_sensitivity": 1,
-        "accuracies": f"not covered; rounded to 1/{COARSE}",
+        "accuracies": f"not covered, rounded to 1/{COARSE}",
         "weights": "not covered",
     }

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from motley.functional.statistics import mean_sd
-from motley.record.classes import LOCAL, class_shares, last_scores, training_samples
+from motley.record.classes import GLOBAL, LOCAL, class_shares, last_scores, training_samples
 from motley.record.folder import CHECKPOINTS
 from motley.record.load import RunRecord
 
@@ -167,6 +167,23 @@ def guidance(run: RunRecord) -> GuidanceMaterial | None:
     ]
     relations, changed, absent = np.stack(means, axis=1)
     return GuidanceMaterial(tuple(rounds), relations, changed, absent)
+
+
+def accuracies_by_class(run: RunRecord, clients: Sequence[int]) -> Floats | None:
+    """Return the last accuracy of some clients on the common test set by class, (M, C); None without such a set.
+
+    NaN stands for a class without test samples, and for a client that was not evaluated.
+    """
+    told = {client: scores[GLOBAL] for client, scores in last_scores(run).items() if GLOBAL in scores}
+    if not told:
+        return None
+    width = len(next(iter(told.values()))["count"])
+    rows = np.full((len(clients), width), np.nan)
+    for place, client in enumerate(clients):
+        if score := told.get(client):
+            tested = _array(score["count"])
+            rows[place] = np.where(tested > 0, _array(score["correct"]) / np.maximum(tested, 1), np.nan)
+    return rows
 
 
 @dataclass(frozen=True)

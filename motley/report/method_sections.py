@@ -6,7 +6,7 @@ import numpy as np
 
 from motley.record.load import RunRecord
 from motley.report.drawing import slug
-from motley.report.material import Floats, guidance, teachers, topology
+from motley.report.material import Floats, accuracies_by_class, guidance, teachers, topology
 from motley.report.method_figures import change_figure, kept_figure, pair_figure, teacher_figure
 from motley.report.sections import MOST_METHODS, Methods, Plate, Section, plate
 from motley.report.wording import percent, plural
@@ -77,6 +77,22 @@ def _strongest(relations: Floats, names: Sequence[str]) -> str:
     return f"; the most alike are {names[row]} and {names[column]} ({relations[row, column]:.2f})"
 
 
+def _knowledge_plates(method: str, run: RunRecord, ids: Sequence[int], names: Sequence[str]) -> list[Plate]:
+    """Return the figure of what teachers know (CRAD, Fig. 4b), if there is a common test set."""
+    known = accuracies_by_class(run, ids)
+    if known is None:
+        return []
+    return [
+        plate(
+            teacher_figure(100 * known, ids, names, label="accuracy, %"),
+            f"knowledge-{method}",
+            f"Heat map of the accuracy of {len(ids)} teachers on {len(names)} classes of the common test set.",
+            "What the teachers know: accuracy on the common test set by class, last evaluated round. It is never sent; "
+            "held against the support it shows what the weights are made of, and what they cannot see.",
+        )
+    ]
+
+
 def _teacher_section(method: str, run: RunRecord) -> Section | None:
     found, names = teachers(run), run.summary.get("class_names", [])
     if found is None or len(names) != found.support.shape[1]:
@@ -89,6 +105,7 @@ def _teacher_section(method: str, run: RunRecord) -> Section | None:
             f"Heat map of the validation samples of {len(ids)} teachers in {len(names)} classes.",
             "Class support of the teachers: validation samples.",
         ),
+        *_knowledge_plates(method, run, ids, names),
         plate(
             teacher_figure(found.weight, ids, names, label="mean weight"),
             f"weight-{method}",

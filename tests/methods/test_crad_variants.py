@@ -332,7 +332,7 @@ def test_real_valued_counts_reach_filter_and_weight_and_the_record_says_so(tiny)
         "epsilon_spent": 1.0,
         "adjacency": "one validation sample of the peer more or less",
         "l1_sensitivity": 1,
-        "accuracies": "not covered; rounded to 1/32",
+        "accuracies": "not covered, rounded to 1/32",
         "weights": "not covered",
     }
 

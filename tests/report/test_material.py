@@ -7,6 +7,7 @@ import motley
 from motley.record.load import RunRecord
 from motley.record.summary import TRAFFIC, summarise
 from motley.report.material import (
+    accuracies_by_class,
     class_accuracies,
     class_support,
     client_accuracies,
@@ -87,6 +88,15 @@ def test_teachers_are_means_over_students_and_know_what_is_missing():
     np.testing.assert_allclose(found.kept, [[0.5], [1.0], [np.nan]])
     np.testing.assert_allclose(found.weight, [[0.6, np.nan], [1.0, np.nan], [0.2, np.nan]])
     assert teachers(made_run([client_row(1, 0, [1], [1])])) is None
+
+
+def test_what_teachers_know_is_their_last_accuracy_on_the_common_test_set():
+    # Teacher 2 answers 3 of 4 and 0 of 2 right; teacher 5 was not evaluated; class 2 has no test samples.
+    known = {"correct": [3, 0, 0], "count": [4, 2, 0], "loss": 1.0}
+    row = client_row(2, 2, [], [])
+    rows = [client_row(1, 2, [1], [1]), {**row, "scores": {"test_global": known}}]
+    np.testing.assert_array_equal(accuracies_by_class(made_run(rows), (2, 5)), [[0.75, 0, np.nan], [np.nan] * 3])
+    assert accuracies_by_class(made_run(rows[:1]), (2,)) is None
 
 
 def test_the_topology_hides_the_diagonal_and_pairs_that_nobody_held(topology_path):

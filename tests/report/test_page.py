@@ -77,7 +77,8 @@ def test_the_page_of_a_run_holds_all_sections_and_escapes_what_users_wrote(pages
 def test_the_page_of_crad_tells_of_its_teachers_and_of_the_common_test_set(pages):
     page = pages["crad"]
     assert "Teachers of crad" in titles(page)
-    assert page.count("<figure>") == 10
+    assert page.count("<figure>") == 11
+    assert "What the teachers know: accuracy on the common test set by class" in words(page)
     assert "Global accuracy over rounds" in page
     assert "Selected: at the first round" in page
 
