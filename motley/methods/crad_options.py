@@ -80,6 +80,10 @@ class CradOptions:
         if self.agreement_filter == "tempered" and self.weighting != "precision":
             raise InvalidConfig("crad.agreement_filter = tempered has weights of its own; leave crad.weighting alone")
         if self.count_epsilon and self.weighting == "cross-entropy":
-            raise InvalidConfig("crad.weighting = cross-entropy sends what crad.count_epsilon does not cover")
+            raise InvalidConfig(
+                "crad.weighting = cross-entropy sends what crad.count_epsilon does not cover; set one of the two"
+            )
         if self.count_epsilon and self.guidance_weight:
-            raise InvalidConfig("crad.guidance_weight sends training counts, which crad.count_epsilon does not cover")
+            raise InvalidConfig(
+                "crad.guidance_weight sends counts that crad.count_epsilon does not cover; set one of the two"
+            )
