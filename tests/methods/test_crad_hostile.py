@@ -78,6 +78,25 @@ def test_one_forged_claim_takes_over_where_nothing_filters(tiny):
     assert bool((crad > 0.7).all())
 
 
+def test_two_that_always_name_a_class_are_no_minority_where_few_have_support(tiny):
+    # Of four supported teachers two name the classes 0 and 1 whatever they see (q 0.933, else 0.033). For a sample of
+    # class 2 the honest say 0.70 and 0.60: the mean is 0.342, the deviations 0.358, 0.258, 0.308, 0.308, and the median
+    # 0.308 keeps 0.60 and both bad ones. On the classes that they name they are dropped (claims C11).
+    rows = [(sure(0.70), N, ACCURACY), (sure(0.60), N, ACCURACY)]
+    rows += [([[10.0 * (c == named) for c in range(C)]] * C, *FORGED) for named in (0, 1)]
+    messages = {
+        peer: Snapshot(state(said), torch.full((C,), n, dtype=torch.int32), torch.full((C,), a))
+        for peer, (said, n, a) in enumerate(rows, start=1)
+    }
+    found, told = taught(tiny, messages)
+    assert [told["kept"][bad][2] >= 1 / 3 for bad in (2, 3)] == [True, True]
+    assert found[2] < 0.1  # 0.033 beside about 0.17 for each of the others
+    equal, _ = taught(tiny, messages, **EQUAL)
+    tempered, _ = taught(tiny, messages, **TEMPERED)
+    assert 0.35 < equal[2] < 0.45
+    torch.testing.assert_close(tempered[2], equal[2], rtol=0, atol=FLOAT32)  # four equal shares of at most 1/4
+
+
 def test_who_is_wrong_on_all_weighs_as_much_as_who_is_right_on_all(tiny):
     wrong, told = taught(tiny, inbox("lying", 1, (N, 0.0)), **NO_AGREEMENT)
     _, right = taught(tiny, inbox("lying", 1, (N, 1.0)), **NO_AGREEMENT)
