@@ -85,5 +85,6 @@ class CradOptions:
             )
         if self.count_epsilon and self.guidance_weight:
             raise InvalidConfig(
-                "crad.guidance_weight sends counts that crad.count_epsilon does not cover; set one of the two"
+                "crad.guidance_weight sends training counts, which crad.count_epsilon does not cover; set one of the "
+                "two"
             )

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from motley.record.load import RunRecord
 
@@ -18,6 +18,12 @@ def last_scores(run: RunRecord) -> dict[int, dict[str, Any]]:
     return {row["client"]: row["scores"] for row in rows if row["round"] == last}
 
 
+def right_shares(correct: ArrayLike, count: ArrayLike) -> Floats:
+    """Return right answers / samples of every class (C,), NaN for a class without samples."""
+    samples = np.asarray(count)
+    return np.where(samples > 0, np.asarray(correct) / np.maximum(samples, 1), np.nan)
+
+
 def class_shares(run: RunRecord, part: str = LOCAL) -> Floats | None:
     """Return right answers / samples of every class (C,) over all clients, NaN for a class without samples."""
     held = [scores[part] for scores in last_scores(run).values() if part in scores]
@@ -25,7 +31,7 @@ def class_shares(run: RunRecord, part: str = LOCAL) -> Floats | None:
         return None
     correct = np.sum([score["correct"] for score in held], axis=0)
     count = np.sum([score["count"] for score in held], axis=0)
-    return np.where(count > 0, correct / np.maximum(count, 1), np.nan)
+    return right_shares(correct, count)
 
 
 def training_samples(run: RunRecord) -> Floats | None:

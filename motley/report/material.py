@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from motley.functional.statistics import mean_sd
-from motley.record.classes import GLOBAL, LOCAL, class_shares, last_scores, training_samples
+from motley.record.classes import GLOBAL, LOCAL, class_shares, last_scores, right_shares, training_samples
 from motley.record.folder import CHECKPOINTS
 from motley.record.load import RunRecord
 
@@ -181,8 +181,7 @@ def accuracies_by_class(run: RunRecord, clients: Sequence[int]) -> Floats | None
     rows = np.full((len(clients), width), np.nan)
     for place, client in enumerate(clients):
         if score := told.get(client):
-            tested = _array(score["count"])
-            rows[place] = np.where(tested > 0, _array(score["correct"]) / np.maximum(tested, 1), np.nan)
+            rows[place] = right_shares(score["correct"], score["count"])
     return rows
 
 

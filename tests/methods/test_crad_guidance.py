@@ -158,7 +158,7 @@ def test_g7_relations_that_nobody_can_have_are_refused(tiny, changes, reason):
 
 
 def test_it_needs_features_and_excludes_noised_counts(tiny, tmp_path):
-    with pytest.raises(InvalidConfig, match="guidance_weight sends counts that"):
+    with pytest.raises(InvalidConfig, match=r"crad.guidance_weight sends training counts"):
         CradOptions(guidance_weight=1.0, count_epsilon=1.0)
     client = clients_for(tiny, "crad")[0]
     client.model.has_features = False
