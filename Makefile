@@ -28,7 +28,7 @@ checks: $(VENV)/.ready-test
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(JOBS) --ignore=tests/wheel
 
 # The wheel is built anew each time, so that no deleted file stays in it; its environment with all dependencies is made
-# again when pyproject.toml changes.
+# again when pyproject.toml changes. Torch is linked into it, not copied: twice 5 GB has filled a disk.
 wheel: $(VENV)/.ready-test
 	rm -rf $(WHEEL)/dist
 	$(VENV)/bin/python -m build --wheel --outdir $(WHEEL)/dist .
@@ -39,17 +39,18 @@ wheel: $(VENV)/.ready-test
 $(WHEEL)/env/.ready: pyproject.toml
 	rm -rf $(WHEEL)/env
 	$(VENV)/bin/python -m venv $(WHEEL)/env
-	@echo "installing the wheel and its dependencies into an empty environment; torch makes that take minutes and 6 GB"
+	$(VENV)/bin/python tests/wheel/link_torch.py $(WHEEL)/env
+	@echo "installing the wheel and its dependencies into an environment that holds torch and nothing else"
 	$(WHEEL)/env/bin/python -m pip install $(PIP_OPTIONS) $(WHEEL)/dist/*.whl
 	touch $@
 
 $(VENV)/.ready-demo: pyproject.toml | $(VENV)/bin/pip
-	@echo "installing motley and its dependencies into $(VENV); torch makes the first time take minutes"
+	@echo "installing motley and its dependencies into $(VENV); torch makes the first time take minutes and 7 GB"
 	$(VENV)/bin/python -m pip install $(PIP_OPTIONS) -e .
 	touch $@
 
 $(VENV)/.ready-test: pyproject.toml | $(VENV)/bin/pip
-	@echo "installing motley with its test tools into $(VENV); torch makes the first time take minutes"
+	@echo "installing motley with its test tools into $(VENV); torch makes the first time take minutes and 7 GB"
 	$(VENV)/bin/python -m pip install $(PIP_OPTIONS) -e '.[test]'
 	touch $(VENV)/.ready-demo $@
 

@@ -37,19 +37,23 @@ def paper_columns(values: Mapping[str, Any], names: Sequence[str], ours: Sequenc
     ]
 
 
-def rules_of_paper(paper: Mapping[str, Any]) -> list[str]:
-    """Return where the published figures are from."""
-    if not paper:
+def rules_of_paper(paper: Mapping[str, Any], columns: Sequence[Column]) -> list[str]:
+    """Return where the published figures in a table are from."""
+    if not _are_shown(columns):
         return []
     source = paper.get("source") or "published figures"
     return [f"paper: {source}, {_figure(paper)}; ours - paper in percentage points."]
 
 
-def remark_on_paper(paper: Mapping[str, Any], shown: bool) -> list[str]:
+def remark_on_paper(paper: Mapping[str, Any], columns: Sequence[Column]) -> list[str]:
     """Return why published figures do not stand in a table, if they do not."""
-    if shown or not paper.get("values"):
+    if _are_shown(columns) or not paper.get("values"):
         return []
     return [f"The published figures are left out: they are of {_figure(paper)}, and these runs have none."]
+
+
+def _are_shown(columns: Sequence[Column]) -> bool:
+    return any(column.group == GROUP for column in columns)
 
 
 def _figure(paper: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from motley.record.summary import TRAFFIC
 from motley.report.columns import Column, Table, Value
 from motley.report.known import remarks_on_methods
 from motley.report.material import FINISHED, Runs, finished, status, with_summary
-from motley.report.paper import GROUP, paper_columns, remark_on_paper, rules_of_paper
+from motley.report.paper import paper_columns, remark_on_paper, rules_of_paper
 from motley.report.rules import few_seeds, rule_of_rarest, rules_of, rules_of_details, without_data
 from motley.report.wording import MISSING, duration, interval, number, p_value, percent, points, size
 
@@ -44,9 +44,9 @@ def comparison_table(comparison: Comparison) -> Table:
     remarks = [f"Not finished, and left out: {'; '.join(_first(open_runs))}."] if open_runs else []
     everything = [run for own in done.runs.values() for run in own.values()]
     remarks += few_seeds(lines) + remarks_on_methods(comparison.methods) + without_data(everything)
-    remarks += remark_on_paper(paper, shown=any(column.group == GROUP for column in columns))
+    remarks += remark_on_paper(paper, columns)
     remarks += [f"Departs from the published setting: {text}" for text in paper.get("departures", ())]
-    rules = (*rules_of(lines, everything, comparison.reference), *rules_of_paper(paper))
+    rules = (*rules_of(lines, everything, comparison.reference), *rules_of_paper(paper, columns))
     return Table(columns, rules, tuple(remarks), tuple(rules_of_details(lines)))
 
 
