@@ -27,7 +27,7 @@ class Entry:
     Attributes:
         shape: A name (C classes, d features; bound on receipt), a number, or "*" for any length, one per axis; `...`
             alone is any shape.
-        dtype: What travels; `other_dtype` is what a named option of the method sends instead.
+        dtype: What travels; `other_dtype` is what a named option of the method, or another kind of data, sends instead.
         low, high: Closed range of every finite value; None leaves a side open.
         masked: NaN is allowed and means "not there".
         counted: False for indices, masks and counters, which tables of scalars leave out.

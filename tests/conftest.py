@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +33,7 @@ settings.load_profile("shared")
 
 SIDE = 4
 PROXY = 6  # samples of the proxy set where a method needs one: there are 80 in all
+SIGNAL = (2, 8)  # channels, length
 UNCHANGED = Normalization(1.0, (0.0,), (1.0,))
 SAMPLES = ((12, 9, 0, 0), (0, 10, 8, 0), (6, 0, 11, 0), (7, 8, 9, 0))  # of each client and class; nobody has class 3
 
@@ -50,6 +52,14 @@ def _dataset(
     report = DataReport("memory", (channels, SIDE, SIDE), class_names, {"train": tuple(table.sum(axis=0).tolist())})
     split = Split(torch.from_numpy(pixels), torch.from_numpy(label), {"owner": owner})
     return Dataset("tiny", class_names, split, None, None, report)
+
+
+def _signals() -> Dataset:
+    """Return the same as signals of 2 channels and 8 numbers."""
+    whole = _dataset()
+    x = whole.train.x.float().div(255).reshape(-1, *SIGNAL)
+    report = replace(whole.report, shape=SIGNAL)
+    return replace(whole, train=replace(whole.train, x=x), report=report)
 
 
 def _models_for(method: str) -> Callable[[int, tuple[int, ...], int], nn.Module]:
@@ -138,6 +148,7 @@ def tiny() -> SimpleNamespace:
     return SimpleNamespace(
         samples=SAMPLES,
         dataset=_dataset,
+        signals=_signals,
         model=tiny_models.two_widths,
         models_for=_models_for,
         play=_play,

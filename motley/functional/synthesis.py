@@ -1,4 +1,4 @@
-"""Terms of the loss of a generator whose pictures shall teach what an ensemble knows (FedGD, after TARGET)."""
+"""Terms of the loss of a generator whose samples shall teach what an ensemble knows (FedGD, after TARGET)."""
 
 import torch
 from torch import Tensor
@@ -69,16 +69,17 @@ def disagreement_term(ensemble: Tensor, student: Tensor) -> Tensor:
     return -torch.where(agree, divergence, 0.0).mean()
 
 
-def constant_pictures(pictures: Tensor, *, smallest: float = 1e-6) -> bool:
-    """Tell whether no picture has any contrast: pixel variances all below `smallest`.
+def constant_samples(samples: Tensor, *, smallest: float = 1e-6) -> bool:
+    """Tell whether no sample has any contrast: variances all below `smallest`.
 
     Args:
-        pictures: Shape (P, channels, height, width), uint8; the variance is over the values of a picture in 0..1.
-        smallest: Below it a picture is constant.
+        samples: Shape (P, channels, ...), uint8 or float32; the variance is over all values of a sample, bytes in 0..1.
+        smallest: Below it a sample is constant.
 
     Source: distillation sheet, section 2 (FedGD), edge.
 
-    >>> constant_pictures(torch.full((2, 1, 2, 2), 7, dtype=torch.uint8))
+    >>> constant_samples(torch.full((2, 1, 2, 2), 7, dtype=torch.uint8))
     True
     """
-    return not bool((pictures.flatten(1).float().div(255).var(dim=1, correction=0) >= smallest).any())
+    values = samples.flatten(1).float().div(255 if samples.dtype == torch.uint8 else 1)
+    return not bool((values.var(dim=1, correction=0) >= smallest).any())

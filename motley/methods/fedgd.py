@@ -1,16 +1,16 @@
 """FedGD: FedMD without public data; a generator, trained against the models of all, makes what they agree on.
 
     rounds 2, 2 + k, ...   theta_j, models; the generator from who trained it last; one peer trains it
-    the round after        the P pictures it made (uint8), once, from that peer
+    the round after        the P samples it made, once, from that peer; uint8 if the data are, else float32
     all rounds but those   logits on the synthetic set, P x C            inference   unchanged
 
     consensus   f = mean over the peers of z_j, the own logits among them
     digest      T^2 KL(softmax(f / T) || softmax(h_k(x) / T)) over the synthetic set
     revisit     cross-entropy on the client's own samples
 
-Our readings: a message goes out at the start of a round, so the pictures of round r arrive in r + 1 and are learned on
+Our readings: a message goes out at the start of a round, so the samples of round r arrive in r + 1 and are learned on
 from r + 2 on; until they arrive the peers go on with the set before. The trainer of round r is the peer at place r mod
-M of the M that are active, ascending: client r mod N if all are. A peer that missed the pictures trains alone until the
+M of the M that are active, ascending: client r mod N if all are. A peer that missed the samples trains alone until the
 next ones. A message among peers has no address, so the generator reaches all of them, and is counted so often. Who has
 another set than oneself is not in one's consensus. `fedgd_generator.py` holds the generator and its loss.
 """
@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from motley.draws import Draws
-from motley.errors import InvalidConfig, MotleyWarning
+from motley.errors import MotleyWarning
 from motley.federation import Client
 from motley.functional.proxy_targets import consensus
-from motley.functional.synthesis import constant_pictures
+from motley.functional.synthesis import constant_samples
 from motley.messages import Message, entry, weights
 from motley.methods.contracts import PeerMethod
 from motley.methods.fedgd_generator import new_generator, synthesise
@@ -47,27 +47,22 @@ class Shared(Message):
 
     model: Mapping[str, Tensor] = weights("theta_j, in rounds in which the generator is trained")
     generator: Mapping[str, Tensor] = weights("the generator, in such a round, from who trained it last")
-    pictures: Tensor = entry(..., dtype=torch.uint8, about="the synthetic set, once, from who made it")
+    samples: Tensor = entry(
+        ..., dtype=torch.uint8, other_dtype=torch.float32, about="the synthetic set, once, from who made it"
+    )
     logits: Tensor = entry("*", "C", about="on the synthetic set, in all other rounds")
     made: Tensor = entry(dtype=torch.int64, low=0, counted=False, about="which set: round * N + maker; 0: none")
 
 
 @register("fedgd", options=FedGDOptions)
 class FedGD(PeerMethod[Shared]):
-    """Consensus of logits on synthetic pictures."""
+    """Consensus of logits on synthetic samples."""
 
     def __init__(self, options: FedGDOptions) -> None:
         self.options = options
 
     def start(self, client: Client, draws: Draws) -> None:
-        """Refuse inputs that no generator of pictures can make.
-
-        Raises:
-            InvalidConfig: The inputs are signals.
-        """
-        if len(client.task.input_shape) != 3:
-            shape = " x ".join(map(str, client.task.input_shape))
-            raise InvalidConfig(f"fedgd makes pictures, but the inputs are signals of {shape}; take fedmd or feddf")
+        pass
 
     def snapshot(self, client: Client, round: int) -> Shared:
         """Return the model if the generator is trained in this round, else what it says of the synthetic set."""
@@ -75,8 +70,8 @@ class FedGD(PeerMethod[Shared]):
         nothing, silence = torch.zeros(0, dtype=torch.uint8), torch.zeros(0, client.num_classes)
         if self._trains(round):
             return Shared(copy_weights(client), _generator(client), nothing, silence, made)
-        said = outputs_of(client, _inputs(client)) if "pictures" in held else silence
-        return Shared({}, {}, held["pictures"].cpu().clone() if "unsent" in held else nothing, said, made)
+        said = outputs_of(client, _inputs(client)) if "samples" in held else silence
+        return Shared({}, {}, held["samples"].cpu().clone() if "unsent" in held else nothing, said, made)
 
     def peer_round(self, client: Client, inbox: Mapping[int, Shared], round: int, draws: Draws) -> None:
         """Train the generator if it is this client's turn, or digest what all say; then revisit the own samples."""
@@ -113,19 +108,19 @@ class FedGD(PeerMethod[Shared]):
             text = f"fedgd: the loss of the generator is not finite at client {client.id}; the last synthetic set stays"
             warnings.warn(text, MotleyWarning, stacklevel=2)
             return
-        flat = constant_pictures(made.pictures)
-        client.journal["synthetic"] = {"pictures": len(made.pictures), "constant": int(flat), "terms": made.terms}
+        flat = constant_samples(made.samples)
+        client.journal["synthetic"] = {"samples": len(made.samples), "constant": int(flat), "terms": made.terms}
         if flat:
-            text = f"fedgd: all pictures of the generator of client {client.id} are constant; they can teach nothing"
+            text = f"fedgd: all samples of the generator of client {client.id} are constant; they can teach nothing"
             warnings.warn(text, MotleyWarning, stacklevel=2)
         _forget(client)
         client.memory |= {f"{GENERATOR}{name}": tensor for name, tensor in made.generator.items()}
-        client.memory["pictures"] = made.pictures
+        client.memory["samples"] = made.samples
         client.memory["made"] = torch.tensor(round * client.task.num_clients + client.id)
         client.memory["unsent"] = torch.ones((), dtype=torch.int32)
 
     def _digest(self, client: Client, inbox: Mapping[int, Shared], round: int, draws: Draws) -> None:
-        if "pictures" not in client.memory:
+        if "samples" not in client.memory:
             return
         own, x = int(client.memory["made"]), _inputs(client)
         said = {peer: one.logits for peer, one in inbox.items() if int(one.made) == own and len(one.logits) == len(x)}
@@ -139,19 +134,22 @@ class FedGD(PeerMethod[Shared]):
 
 
 def _adopt(client: Client, inbox: Mapping[int, Shared], round: int) -> None:
-    """Take the newest pictures that arrived, if they are newer than the own ones; nobody can have made later ones."""
-    shape, latest = client.task.input_shape, round * client.task.num_clients
-    sets = {int(one.made): one.pictures for one in inbox.values() if one.pictures.shape[1:] == shape}
+    """Take the newest samples that arrived, if they are newer than the own ones; nobody can have made later ones."""
+    own, latest = client.shard.train.x, round * client.task.num_clients
+    fitting = [
+        one for one in inbox.values() if one.samples.shape[1:] == own.shape[1:] and one.samples.dtype == own.dtype
+    ]
+    sets = {int(one.made): one.samples for one in fitting}
     newest = max((made for made in sets if made < latest), default=0)
     if newest > int(client.memory.get("made", 0)):
         _forget(client)
-        client.memory["pictures"] = sets[newest].to(client.shard.counts.device).clone()
+        client.memory["samples"] = sets[newest].to(client.shard.counts.device).clone()
         client.memory["made"] = torch.tensor(newest)
 
 
 def _inputs(client: Client) -> Tensor:
-    pictures = client.memory["pictures"].to(client.shard.counts.device)
-    return Normalizer.of(client.shard.normalization, pictures)(pictures)
+    samples = client.memory["samples"].to(client.shard.counts.device)
+    return Normalizer.of(client.shard.normalization, samples)(samples) if samples.dtype == torch.uint8 else samples
 
 
 def _generator(client: Client) -> dict[str, Tensor]:
@@ -161,8 +159,8 @@ def _generator(client: Client) -> dict[str, Tensor]:
 
 
 def _forget(client: Client) -> None:
-    """Remove generator and pictures of an older set."""
-    for name in [name for name in client.memory if name.startswith(GENERATOR) or name in {"pictures", "unsent"}]:
+    """Remove generator and samples of an older set."""
+    for name in [name for name in client.memory if name.startswith(GENERATOR) or name in {"samples", "unsent"}]:
         del client.memory[name]
 
 

@@ -1,4 +1,4 @@
-"""FedGD's generator: pictures out of noise, both trained against the ensemble of the teachers.
+"""FedGD's generator: samples out of noise, both trained against the ensemble of the teachers.
 
     noise (256) -> Linear to 128 x (h / 4) x (w / 4) -> BatchNorm -> x 2 -> conv 128 -> BatchNorm -> LeakyReLU 0.2
     -> x 2 -> conv 64 -> BatchNorm -> LeakyReLU 0.2 -> conv to the channels -> sigmoid, a pixel in 0..1
@@ -7,13 +7,15 @@
     disagreement      -KL(softmax(e) || softmax(s)) where both name one class, s the trainer's own model
 
 Our readings: the teachers are the peers, without the trainer, which is the probe s; sides that 4 does not divide are
-made larger and cropped; the P pictures are ceil(P / batch) batches of about equal size, each with noise and labels of
-its own, that are worked off in turn for `gen_steps` steps in all.
+made larger and cropped; the P samples are ceil(P / batch) batches of about equal size, each with noise and labels of
+its own, that are worked off in turn for `gen_steps` steps in all. A signal has one side, which its layers go along;
+data that are no bytes have no bounds, so there is no sigmoid, and what is made is what models see.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -38,34 +40,41 @@ class Synthetic:
     """What a training of the generator gave.
 
     Attributes:
-        pictures: (P, channels, height, width) uint8.
+        samples: (P, channels, ...), uint8 as the data, or float32 and normalised.
         generator: The state of the generator.
         terms: Its loss terms in the last step, with their weights.
     """
 
-    pictures: Tensor
+    samples: Tensor
     generator: dict[str, Tensor]
     terms: dict[str, float]
 
 
-def new_generator(shape: tuple[int, ...]) -> nn.Sequential:
-    """Return a generator of pictures (channels, height, width), drawn from torch's global generator."""
-    channels, height, width = shape
-    rows, columns = -(-height // 4), -(-width // 4)
+def new_generator(shape: tuple[int, ...], *, bounded: bool = True) -> nn.Sequential:
+    """Return a generator, drawn from torch's global generator.
+
+    Args:
+        shape: Of a sample, (channels, height, width) or (channels, length).
+        bounded: Whether its values end in a sigmoid.
+    """
+    channels, *sides = shape
+    small = [-(-side // 4) for side in sides]
+    conv: type[nn.Conv1d | nn.Conv2d] = nn.Conv2d if len(sides) == 2 else nn.Conv1d
+    norm: type[nn.BatchNorm1d | nn.BatchNorm2d] = nn.BatchNorm2d if len(sides) == 2 else nn.BatchNorm1d
     return nn.Sequential(
-        nn.Linear(NOISE, 128 * rows * columns),
-        nn.Unflatten(1, (128, rows, columns)),
-        nn.BatchNorm2d(128),
+        nn.Linear(NOISE, 128 * prod(small)),
+        nn.Unflatten(1, (128, *small)),
+        norm(128),
         nn.Upsample(scale_factor=2),
-        nn.Conv2d(128, 128, 3, padding=1, bias=False),
-        nn.BatchNorm2d(128),
+        conv(128, 128, 3, padding=1, bias=False),
+        norm(128),
         nn.LeakyReLU(0.2),
         nn.Upsample(scale_factor=2),
-        nn.Conv2d(128, 64, 3, padding=1, bias=False),
-        nn.BatchNorm2d(64),
+        conv(128, 64, 3, padding=1, bias=False),
+        norm(64),
         nn.LeakyReLU(0.2),
-        nn.Conv2d(64, channels, 3, padding=1),
-        nn.Sigmoid(),
+        conv(64, channels, 3, padding=1),
+        nn.Sigmoid() if bounded else nn.Identity(),
     )
 
 
@@ -86,8 +95,9 @@ def synthesise(
         None if the loss was not finite.
     """
     shape, device = client.task.input_shape, client.shard.counts.device
+    as_bytes = client.shard.train.x.dtype == torch.uint8
     with draws.scope("generator initial"):
-        generator = new_generator(shape).to(device)
+        generator = new_generator(shape, bounded=as_bytes).to(device)
     if start is not None:
         generator.load_state_dict(start)
     lot = draws.generator("synthetic", round=round, client=client.id)
@@ -108,9 +118,10 @@ def synthesise(
     with training_mode(generator), evaluation_mode(client.model):
         for step in range(options.gen_steps):
             turn = step % len(noise)
-            x = normalize(255 * _pictures(generator, noise[turn], shape))
+            made = _make(generator, noise[turn], shape)
+            x = normalize(255 * made) if as_bytes else made
             said, distance = _ask(client, teachers, x)
-            own = functional_call(client.model, probe, (x,)).float()
+            own = _logits(client.model, probe, x)
             terms = {
                 "labels": options.label_weight * cross_entropy(said, labels[turn]),
                 "statistics": options.statistics_weight * distance,
@@ -123,15 +134,17 @@ def synthesise(
             adam.step()
             adam.zero_grad(set_to_none=True)
         with torch.no_grad():
-            made = torch.cat([_pictures(generator, one, shape) for one in noise])
+            made = torch.cat([_make(generator, one, shape) for one in noise])
     state = {name: tensor.detach().clone() for name, tensor in generator.state_dict().items()}
-    pictures = (255 * made).round().to(torch.uint8)
-    return Synthetic(pictures, state, {name: value.item() for name, value in terms.items()})
+    samples = (255 * made).round().to(torch.uint8) if as_bytes else made
+    return Synthetic(samples, state, {name: value.item() for name, value in terms.items()})
 
 
-def _pictures(generator: nn.Module, noise: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _make(generator: nn.Module, noise: Tensor, shape: tuple[int, ...]) -> Tensor:
     made: Tensor = generator(noise)
-    return made[:, :, : shape[1], : shape[2]]
+    for axis, side in enumerate(shape[1:], start=2):
+        made = made.narrow(axis, 0, side)
+    return made
 
 
 def _ask(client: Client, teachers: Mapping[int, State], x: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,8 +153,16 @@ def _ask(client: Client, teachers: Mapping[int, State], x: Tensor) -> tuple[Tens
     for peer, weights in teachers.items():
         model = client.task.template(peer)
         with evaluation_mode(model), _listening(model, distances):
-            said.append(functional_call(model, dict(weights), (x,)).float())
+            said.append(_logits(model, weights, x))
     return torch.stack(said).mean(dim=0), torch.stack(distances).sum()
+
+
+def _logits(model: nn.Module, weights: State, x: Tensor) -> Tensor:
+    """Return logits (B, C) of a model in evaluation mode, in which cuDNN's recurrent layers let no gradient through."""
+    recurrent = any(isinstance(part, nn.RNNBase) for part in model.modules())
+    with torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext():
+        said: Tensor = functional_call(model, dict(weights), (x,)).float()
+    return said
 
 
 @contextmanager

@@ -74,6 +74,10 @@ def test_it_runs_on_an_awkward_federation(play, tiny, method, name):
     assert_sound(play(method, data=tiny.dataset(FEDERATIONS[name]), rounds=3), 3)
 
 
+def test_it_runs_on_signals(play, tiny, method):
+    assert_sound(play(method, data=tiny.signals(), rounds=5), 5)
+
+
 def test_two_hundred_classes_of_which_clients_hold_two_samples_each(play, tiny, method):
     table = [[2 * ((label + client) % 4 == 0) for label in range(200)] for client in range(3)]
     assert_sound(play(method, data=tiny.dataset(table), rounds=2), 2)

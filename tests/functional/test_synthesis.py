@@ -9,7 +9,7 @@ from torch.nn.functional import kl_div, log_softmax
 from functional import proxy_numbers as sheet
 from functional.closeness import assert_near, float64
 from motley.errors import InvalidInput
-from motley.functional.synthesis import constant_pictures, disagreement_term, statistics_distance
+from motley.functional.synthesis import constant_samples, disagreement_term, statistics_distance
 
 
 def test_the_distance_of_the_sheet():
@@ -53,13 +53,18 @@ def test_gradients_flow():
     assert torch.autograd.gradcheck(disagreement_term, (e, s))
 
 
-def test_constant_pictures():
+def test_constant_samples():
     flat = torch.arange(4, dtype=torch.uint8).view(4, 1, 1, 1).expand(4, 3, 2, 2)  # each of one value of its own
-    assert constant_pictures(flat)
+    assert constant_samples(flat)
     one = flat.clone()
     one[2, 0, 0, 0] += 1  # variance (1/255)^2 * 11/144 = 1.2e-6
-    assert not constant_pictures(one)
-    assert constant_pictures(one, smallest=2e-6)
+    assert not constant_samples(one)
+    assert constant_samples(one, smallest=2e-6)
+    signals = torch.arange(4.0).view(4, 1, 1).expand(4, 2, 3).clone()
+    assert constant_samples(signals)
+    signals[3, 0, 0] += 0.01  # variance 1e-4 * 5/36 = 1.4e-5
+    assert not constant_samples(signals)
+    assert constant_samples(signals, smallest=2e-5)
 
 
 @pytest.mark.parametrize(

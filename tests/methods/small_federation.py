@@ -22,19 +22,28 @@ def made(name: str, **options: Any) -> Any:
 
 
 def clients_for(
-    tiny: SimpleNamespace, name: str, labels: Sequence[Sequence[int]] = LABELS, **training: Any
+    tiny: SimpleNamespace,
+    name: str,
+    labels: Sequence[Sequence[int]] = LABELS,
+    *,
+    as_bytes: bool = False,
+    **training: Any,
 ) -> list[Client]:
-    """Return clients of tiny networks that suit a method, each with labels of its own, C = 3."""
+    """Return clients of tiny networks that suit a method, each with labels of its own, C = 3; float32 or uint8 inputs."""
     factory = tiny.models_for(name)
 
     def split(client_id: int) -> SplitModel:
         with tiny.draws.scope("init", client=client_id):
             return SplitModel.from_module(factory(client_id, (1, 4, 4), C), num_classes=C)
 
+    def inputs(client_id: int, size: int) -> torch.Tensor:
+        x = torch.randn(size, 1, 4, 4, generator=torch.Generator().manual_seed(client_id))
+        return (128 + 50 * x).clamp(0, 255).to(torch.uint8) if as_bytes else x
+
     templates = [split(number) for number in range(max(4, len(labels)))]  # tiny.client says that there are 4
     return [
         tiny.client(
-            torch.randn(len(own), 1, 4, 4, generator=torch.Generator().manual_seed(number)),
+            inputs(number, len(own)),
             own,
             split(number),
             num_classes=C,

@@ -10,22 +10,27 @@ from small_federation import C, clients_for, made, states
 from torch import nn
 
 from motley.data.shards import Normalization
-from motley.errors import InvalidConfig, MotleyWarning
+from motley.errors import MotleyWarning
 from motley.functional.synthesis import statistics_distance
 from motley.methods import fedgd, fedgd_generator
 from motley.methods.fedgd_generator import new_generator, synthesise
 from motley.methods.fedgd_options import FedGDOptions
 from motley.methods.proxy import train_on_labels
+from motley.models.registry import architectures
+from motley.models.spec import InputSpec
 from motley.models.split import SplitModel
 from motley.training.digest import outputs_of
 
+SERIES = ("signal-cnn", "signal-residual", "signal-gru")
 SMALL = {"synthetic": 6, "gen_steps": 4, "gen_batch": 4, "refresh": 4}
 LABELS = ([0, 0, 0, 1, 1, 1], [1, 2, 2, 2, 1, 2], [2, 0, 0, 0, 1], [0, 1, 2, 2])
 
 
 def federation(tiny, number=4):
     """Return clients whose task says that there are 4; two of four have batch norm."""
-    return clients_for(tiny, "fedgd", LABELS[:number], normalization=Normalization(1 / 255, (0.5,), (0.5,)))
+    return clients_for(
+        tiny, "fedgd", LABELS[:number], as_bytes=True, normalization=Normalization(1 / 255, (0.5,), (0.5,))
+    )
 
 
 def play(tiny, method, clients, rounds, active=None, start=1):
@@ -51,7 +56,7 @@ def test_the_generator_of_the_sheet_has_2_328_899_parameters():
 
 @pytest.mark.parametrize("shape", [(1, 4, 4), (1, 8, 8), (3, 28, 28), (2, 5, 9)])
 def test_pictures_have_the_shape_of_the_inputs(shape):
-    found = fedgd_generator._pictures(new_generator(shape), torch.randn(3, 256), shape)
+    found = fedgd_generator._make(new_generator(shape), torch.randn(3, 256), shape)
     assert found.shape == (3, *shape)
     assert 0 <= found.min() <= found.max() <= 1
 
@@ -68,10 +73,10 @@ def test_what_travels_and_when(tiny):
     nothing, logits, model = set(), {"logits"}, {"model"}
     assert found[1] == [nothing] * 4
     assert found[2] == [model] * 4  # the trainer is client 2 mod 4
-    assert found[3] == [nothing, nothing, {"pictures", "logits"}, nothing]
+    assert found[3] == [nothing, nothing, {"samples", "logits"}, nothing]
     assert found[4] == found[5] == [logits] * 4
     assert found[6] == [model, model, {"model", "generator"}, model]  # and again client 6 mod 4
-    assert found[7] == [logits, logits, {"pictures", "logits"}, logits]
+    assert found[7] == [logits, logits, {"samples", "logits"}, logits]
     assert found[8] == [logits] * 4
     made_by = {round: [int(messages[peer].made) for peer in range(4)] for round, messages in sent.items()}
     first, second = 2 * 4 + 2, 6 * 4 + 2
@@ -79,8 +84,8 @@ def test_what_travels_and_when(tiny):
     assert made_by[4] == made_by[6] == [first] * 4
     assert made_by[7] == [first, first, second, first]
     assert made_by[8] == [second] * 4
-    pictures = sent[3][2].pictures
-    assert pictures.shape == (6, 1, 4, 4)
+    samples = sent[3][2].samples
+    assert samples.shape == (6, 1, 4, 4)
     assert sent[3][2].num_bytes == 6 * 16 + 4 * 6 * C
     assert sent[4][0].num_scalars == 6 * C
     number = sum(parameter.numel() for parameter in new_generator((1, 4, 4)).parameters())
@@ -112,7 +117,7 @@ def test_the_consensus_is_digested_before_the_private_epoch(tiny, monkeypatch):
     seen = {}
     monkeypatch.setattr(fedgd, "digest", lambda client, x, targets, *_, **__: seen.update({client.id: targets}))
     inputs = fedgd._inputs(clients[0])
-    stored = clients[0].memory["pictures"]
+    stored = clients[0].memory["samples"]
     torch.testing.assert_close(inputs, (stored.float() / 255 - 0.5) / 0.5)
     expected = torch.stack([outputs_of(one, inputs) for one in clients]).double().mean(dim=0).float()
     play(tiny, method, clients, 4, start=4)
@@ -149,7 +154,7 @@ def test_no_model_is_changed_by_the_generator(tiny):
         tiny.assert_same_tensors(dict(clients[0].task.template(peer).state_dict()), dict(state))
     assert found is not None
     again = synthesise(clients[0], teachers, None, FedGDOptions(**SMALL), tiny.draws, 2)
-    assert torch.equal(found.pictures, again.pictures)
+    assert torch.equal(found.samples, again.samples)
     assert set(found.terms) == {"labels", "statistics", "disagreement"}
 
 
@@ -198,7 +203,7 @@ def test_noise_and_generator_are_both_optimised(tiny):
 
     def pictures(**rates):
         options = FedGDOptions(**SMALL | {"gen_steps": 6, "gen_batch": 6} | rates)
-        return synthesise(clients[0], teachers, None, options, tiny.draws, 2).pictures
+        return synthesise(clients[0], teachers, None, options, tiny.draws, 2).samples
 
     still = pictures(gen_lr=1e-12, noise_lr=1e-12)
     assert not torch.equal(pictures(gen_lr=1e-12, noise_lr=0.5), still)
@@ -218,7 +223,7 @@ def test_a_trainer_that_is_away_sends_its_pictures_when_it_is_back(tiny):
     clients = federation(tiny)
     active = {1: {0, 1, 2, 3}, 2: {0, 1, 2, 3}, 3: {0, 1, 3}, 4: {0, 1, 2, 3}, 5: {0, 1, 2, 3}}
     sent = play(tiny, made("fedgd", **SMALL), clients, 5, active=active.__getitem__)
-    assert parts(sent[4][2]) == {"pictures", "logits"}
+    assert parts(sent[4][2]) == {"samples", "logits"}
     assert [int(sent[5][peer].made) for peer in range(4)] == [10] * 4
     assert parts(sent[5][2]) == {"logits"}
 
@@ -227,7 +232,7 @@ def test_the_trainer_is_drawn_of_those_who_are_there(tiny):
     clients = federation(tiny)
     active = {1: {0, 1, 2, 3}, 2: {0, 1, 3}, 3: {0, 1, 3}}
     sent = play(tiny, made("fedgd", **SMALL), clients, 3, active=active.__getitem__)
-    assert parts(sent[3][3]) == {"pictures", "logits"}  # place 2 mod 3 of 0, 1, 3
+    assert parts(sent[3][3]) == {"samples", "logits"}  # place 2 mod 3 of 0, 1, 3
 
 
 def test_alone_it_is_local(tiny):
@@ -243,8 +248,8 @@ def test_constant_pictures_end_with_a_warning_in_the_record(tiny, monkeypatch):
     clients = federation(tiny)
     flat = torch.full((6, 1, 4, 4), 9, dtype=torch.uint8)
     plain = fedgd.synthesise
-    monkeypatch.setattr(fedgd, "synthesise", lambda *given: replace(plain(*given), pictures=flat))
-    with pytest.warns(MotleyWarning, match="all pictures of the generator of client 2 are constant"):
+    monkeypatch.setattr(fedgd, "synthesise", lambda *given: replace(plain(*given), samples=flat))
+    with pytest.warns(MotleyWarning, match="all samples of the generator of client 2 are constant"):
         play(tiny, made("fedgd", **SMALL), clients, 2)
     assert clients[2].journal["synthetic"]["constant"] == 1
     with warnings.catch_warnings():
@@ -256,14 +261,14 @@ def test_a_loss_that_is_not_finite_leaves_the_last_set(tiny):
     clients = federation(tiny)
     method = made("fedgd", **SMALL)
     play(tiny, method, clients, 5)
-    before = {one.id: one.memory["pictures"].clone() for one in clients}
+    before = {one.id: one.memory["samples"].clone() for one in clients}
     with torch.no_grad():
         clients[0].model.head.weight.fill_(3e38)  # finite, and its logits are not
     trainer = clients[2]
     inbox = {one.id: method.snapshot(one, 6) for one in clients if one is not trainer}
     with pytest.warns(MotleyWarning, match="the loss of the generator is not finite at client 2"):
         method.peer_round(trainer, inbox, 6, tiny.draws)
-    assert torch.equal(trainer.memory["pictures"], before[2])
+    assert torch.equal(trainer.memory["samples"], before[2])
     assert "unsent" not in trainer.memory
 
 
@@ -272,19 +277,77 @@ def test_g7_pictures_and_generators_that_do_not_fit_are_not_taken(tiny):
     method = made("fedgd", **SMALL)
     sent = play(tiny, method, clients, 3)
     good = sent[3][2]
-    for wrong in (replace(good, pictures=good.pictures[:, :, :2]), replace(good, made=torch.tensor(2**40))):
+    for wrong in (replace(good, samples=good.samples[:, :, :2]), replace(good, made=torch.tensor(2**40))):
         client = federation(tiny)[0]
         method.peer_round(client, {2: wrong}, 3, tiny.draws)
-        assert "pictures" not in client.memory
+        assert "samples" not in client.memory
     odd = replace(method.snapshot(clients[0], 6), generator={"0.weight": torch.zeros(2)})
     others = {peer: method.snapshot(clients[peer], 6) for peer in (1, 3)}
     method.peer_round(clients[2], {0: odd, **others}, 6, tiny.draws)
-    assert clients[2].journal["synthetic"]["pictures"] == 6
+    assert clients[2].journal["synthetic"]["samples"] == 6
 
 
-def test_signals_are_refused(tiny):
-    client = tiny.client(
-        torch.zeros(4, 1, 8), [0, 1, 2, 0], SplitModel(nn.Flatten(), nn.Linear(8, C)), num_classes=C, lr=0.1
-    )
-    with pytest.raises(InvalidConfig, match="fedgd makes pictures, but the inputs are signals of 1 x 8"):
-        made("fedgd").start(client, tiny.draws)
+def sensors(tiny):
+    """Return clients with two channels of 18 numbers and a network each of the pool signal3; the GRU's is client 2."""
+
+    def network(client_id: int) -> SplitModel:
+        with tiny.draws.scope("init", client=client_id):
+            return architectures()[SERIES[client_id % 3]].build(InputSpec((2, 18), C))
+
+    templates = [network(number) for number in range(4)]
+    return [
+        tiny.client(
+            torch.randn(len(own), 2, 18, generator=torch.Generator().manual_seed(number)),
+            own,
+            network(number),
+            num_classes=C,
+            client_id=number,
+            template=templates.__getitem__,
+            batch_size=4,
+            lr=0.1,
+            normalization=Normalization(1.0, (0.5, 1.0), (2.0, 3.0)),
+        )
+        for number, own in enumerate(LABELS)
+    ]
+
+
+@pytest.mark.parametrize("length", [4, 18, 128])
+def test_signals_have_the_shape_of_the_inputs_and_no_bounds(length):
+    found = fedgd_generator._make(new_generator((2, length), bounded=False), 3 * torch.randn(5, 256), (2, length))
+    assert found.shape == (5, 2, length)
+    assert found.min() < 0
+
+
+def test_signals_are_made_and_learned_from_as_models_see_them(tiny):
+    clients = sensors(tiny)
+    method = made("fedgd", **SMALL)
+    sent = play(tiny, method, clients, 4)
+    found = sent[3][2].samples
+    assert found.shape == (6, 2, 18)
+    assert found.dtype == torch.float32
+    assert sent[3][2].num_bytes == 4 * 6 * 2 * 18 + 4 * 6 * C
+    assert torch.equal(fedgd._inputs(clients[0]), found)
+    assert [one.journal["consensus_of"] for one in clients] == [4] * 4
+    back = fedgd.Shared.from_bytes(sent[3][2].to_bytes())
+    assert torch.equal(back.samples, found)
+
+
+def test_recurrent_networks_are_asked_without_cudnn(tiny):
+    # cuDNN's recurrent layers have no gradient in evaluation mode; all others are asked with it.
+    clients = sensors(tiny)
+    asked = {}
+    for client in clients:
+        gru = next((part for part in client.model.modules() if isinstance(part, nn.GRU)), client.model)
+        gru.register_forward_hook(lambda *_, of=client.id: asked.update({of: torch.backends.cudnn.enabled}))
+        x = torch.zeros(2, 2, 18, requires_grad=True)
+        fedgd_generator._logits(client.model.eval(), client.model.state_dict(), x).sum().backward()
+        assert x.grad is not None
+    assert asked == {0: True, 1: True, 2: False, 3: True}
+
+
+def test_g7_samples_of_another_kind_are_not_taken(tiny):
+    bytes_for_numbers = torch.zeros(6, 2, 18, dtype=torch.uint8)
+    method, client = made("fedgd", **SMALL), sensors(tiny)[0]
+    good = play(tiny, method, sensors(tiny), 3)[3][2]
+    method.peer_round(client, {2: replace(good, samples=bytes_for_numbers)}, 3, tiny.draws)
+    assert "samples" not in client.memory
