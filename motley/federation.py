@@ -29,11 +29,11 @@ class Proxy:
 
     Attributes:
         x: Inputs as models see them, normalised, (P, channels, ...) float32, on the device.
-        y: Their labels, (P,) int64; for methods whose sheet gives them labels, and for nobody else.
+        y: Their labels, (P,) int64, for methods with the need "proxy-labels"; None for all others.
     """
 
     x: Tensor
-    y: Tensor
+    y: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def _method(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "summary": entry.summary,
-        "exchange": "server" if entry.has_server else "peers",
+        "exchange": entry.exchange,
         "needs": needs_text(entry.needs),
         "sends": {way: describe(message) for way, message in entry.sends.items()},
     }

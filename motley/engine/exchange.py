@@ -114,8 +114,8 @@ def make_exchange(
     if entry.has_aggregators:
         return AggregatorExchange(method, executor, task, draws)
     if options.peers == "stale":
-        return StalePeerExchange(executor, task, draws, entry.sends["peers"])
-    return PeerExchange(executor, task, draws, graph)
+        return StalePeerExchange(method, executor, task, draws, entry.sends["peers"])
+    return PeerExchange(method, executor, task, draws, graph)
 
 
 def check_exchange(options: RunOptions, entry: MethodEntry) -> tuple[str, Graph]:
@@ -126,7 +126,7 @@ def check_exchange(options: RunOptions, entry: MethodEntry) -> tuple[str, Graph]
     """
     kind, graph = options.exchange, Graph.parse(options.graph)
     if kind == "auto":
-        kind = "server" if entry.has_server else "peers"
+        kind = entry.exchange
     if entry.has_server and kind == "peers":
         raise InvalidConfig(
             f"run.exchange is 'peers', but {entry.name} has a server; among peers it runs with 'replicated'"
@@ -150,6 +150,8 @@ def _check_peers(options: RunOptions, entry: MethodEntry, graph: Graph) -> None:
         reason = "has a server, which hears all clients of a round (so does every peer that plays it)"
     elif entry.has_aggregators:
         reason = "draws for itself who sends to whom (--senders, --aggregators)"
+    elif graph.kind != "complete" and "complete-graph" in entry.needs:
+        reason = "needs all peers to hear the same"
     elif graph.kind != "complete" and options.peers == "stale":
         raise InvalidConfig(
             f"run.peers is 'stale' with run.graph = '{options.graph}', but whoever keeps the snapshots of all peers "

@@ -4,7 +4,8 @@
     constant    one class, drawn, whatever the input is     failing   nothing usable in rounds 3, 6, 9, ...
 
 Only what they send is faulty: they train as the others do, except that `failing` misses its rounds. Their statistics
-are those of the model that they send, which is honest, unless they claim `forged_samples`.
+are those of the model that they send, which is honest, unless they claim `forged_samples`; relations (CRAD's guidance)
+are measured while training, and so those of the honest model.
 """
 
 import copy
@@ -20,7 +21,7 @@ from motley.draws import Draws
 from motley.engine.config import RunConfig
 from motley.engine.setup import Federation
 from motley.errors import InvalidConfig
-from motley.federation import Client
+from motley.federation import Client, Task
 from motley.messages import Message
 from motley.methods.contracts import PeerMethod
 from motley.methods.registry import Method
@@ -69,11 +70,17 @@ def make_method(config: RunConfig, federation: Federation) -> Method:
     if not isinstance(method, PeerMethod):
         raise InvalidConfig(
             f"faults.bad_peers is {options.bad_peers}, but faulty are peers that send models to each other, and "
-            f"{entry.name} is not of that kind; take crad, uniform-kd, uncertainty-kd, fedmkd or feddf, or leave it out"
+            f"{entry.name} is not of that kind; take crad, uniform-kd, uncertainty-kd, fedmkd, feddf or fedgd, or "
+            "leave it out"
         )
     for client in federation.clients:
         if client.id in bad and options.bad_kind in {"constant", "lying"}:
-            _last_layer(client.model, client.id)
+            layer = _last_layer(client.model, client.id)
+            if options.bad_kind == "constant" and layer.bias is None:
+                raise InvalidConfig(
+                    "faults.bad_kind constant needs a bias in the last layer, which the model of client "
+                    f"{client.id} does not have; take lying, untrained or failing"
+                )
 
     def untrained(client_id: int) -> SplitModel:
         model = initial_model(federation.plan, client_id, federation.starts)
@@ -122,6 +129,10 @@ class FaultyPeers(PeerMethod[Message]):
         if not self._fails(client, round):
             self._method.peer_round(client, inbox, round, draws)
 
+    def check(self, message: Message, peer: int, task: Task) -> None:
+        """Refuse what the method would."""
+        self._method.check(message, peer, task)
+
     def predict(self, client: Client, x: Tensor) -> Tensor:
         """Return the scores of the method."""
         return self._method.predict(client, x)
@@ -149,9 +160,8 @@ class FaultyPeers(PeerMethod[Message]):
                 generator = self._draws.generator("constant-class", client=client.id)
                 named = int(torch.randint(client.num_classes, (), generator=generator))
                 layer.weight.zero_()
-                if layer.bias is not None:
-                    layer.bias.zero_()
-                    layer.bias[named] = SURE
+                layer.bias.zero_()
+                layer.bias[named] = SURE
         return model
 
 
@@ -181,9 +191,12 @@ def _forged(message: Message, samples: int) -> Message:
 
 
 def _unusable(message: Message) -> Message:
-    """Return a message that is refused on receipt: an infinity stands in it."""
+    """Return a message that is refused on receipt: an infinity stands in it, or a number below its range."""
     flat = dict(message.tensors())
     name = next((name for name, tensor in flat.items() if tensor.is_floating_point() and tensor.numel()), None)
     if name is not None:
         flat[name] = torch.full_like(flat[name], torch.inf)
+    else:
+        bounded = [name for name, rule in message.schema().items() if rule.low is not None and flat[name].is_signed()]
+        flat |= {name: torch.full_like(flat[name], -1) for name in bounded}
     return type(message).from_tensors(flat)

@@ -12,7 +12,7 @@ from motley.engine.played import Played, Traffic, below
 from motley.errors import InvalidMessage
 from motley.federation import Task
 from motley.messages import Message
-from motley.methods.contracts import AggregatorMethod, Turn
+from motley.methods.contracts import AggregatorMethod, PeerMethod, Turn
 
 
 class Stateless:
@@ -39,19 +39,20 @@ class PeerExchange(Stateless):
     A snapshot exists once, whoever reads it: memory grows with the number of peers, not with that of edges.
 
     Args:
+        method: Which snapshots can be used.
         executor, task, draws: Who owns the clients, what all know, and the run's generators.
         graph: Who sends to whom among the active peers.
     """
 
-    def __init__(self, executor: Executor, task: Task, draws: Draws, graph: Graph) -> None:
-        self._executor, self._task, self._graph = executor, task, graph
+    def __init__(self, method: PeerMethod[Any], executor: Executor, task: Task, draws: Draws, graph: Graph) -> None:
+        self._method, self._executor, self._task, self._graph = method, executor, task, graph
         executor.start(draws)
 
     def play(self, round: int, participants: list[int], draws: Draws) -> Played:
         played = Played(participants, traffic={peer: Traffic() for peer in participants})
         teachers = self._graph.teachers(participants, round, draws)
         asked = sorted(set().union(*teachers.values()))
-        snapshots = _snapshots(self._executor, self._task, asked, round, played)
+        snapshots = _snapshots(self._method, self._executor, self._task, asked, round, played)
         inboxes = {
             peer: {other: snapshots[other] for other in others if other in snapshots}
             for peer, others in teachers.items()
@@ -71,12 +72,15 @@ class StalePeerExchange:
     Who is active sends to all, also to those who do not take part, and learns from all that ever sent something.
 
     Args:
+        method: Which snapshots can be used.
         executor, task, draws: Who owns the clients, what all know, and the run's generators.
         kind: The class of the snapshots.
     """
 
-    def __init__(self, executor: Executor, task: Task, draws: Draws, kind: type[Message]) -> None:
-        self._executor, self._task, self._kind = executor, task, kind
+    def __init__(
+        self, method: PeerMethod[Any], executor: Executor, task: Task, draws: Draws, kind: type[Message]
+    ) -> None:
+        self._method, self._executor, self._task, self._kind = method, executor, task, kind
         self._held: dict[int, Message] = {}
         self._before = self._held
         executor.start(draws)
@@ -84,7 +88,7 @@ class StalePeerExchange:
     def play(self, round: int, participants: list[int], draws: Draws) -> Played:
         peers = range(self._task.num_clients)
         played = Played(participants, traffic={peer: Traffic() for peer in peers})
-        fresh = _snapshots(self._executor, self._task, participants, round, played)
+        fresh = _snapshots(self._method, self._executor, self._task, participants, round, played)
         for peer, message in fresh.items():
             played.traffic[peer].sent(message, times=len(peers) - 1)
             for other in peers:
@@ -151,20 +155,37 @@ class AggregatorExchange(Stateless):
             if outcome.message is None:
                 continue
             try:
-                outcome.message.check(sender.format(outcome.client_id), C=self._task.num_classes)
+                _check(self._method, outcome.message, sender.format(outcome.client_id), outcome.client_id, self._task)
                 found[outcome.client_id] = outcome.message
             except InvalidMessage as error:
-                played.missing[outcome.client_id] = str(error)
+                played.refuse(outcome.client_id, str(error))
         return found
 
 
-def _snapshots(executor: Executor, task: Task, peers: list[int], round: int, played: Played) -> dict[int, Message]:
+def _snapshots(
+    method: PeerMethod[Any], executor: Executor, task: Task, peers: list[int], round: int, played: Played
+) -> dict[int, Message]:
     """Return the valid snapshots of peers; who sends another is noted as missing."""
     valid: dict[int, Message] = {}
     for peer, message in executor.snapshots(peers, round).items():
         try:
-            message.check(f"peer {peer}", C=task.num_classes)
+            _check(method, message, f"peer {peer}", peer, task)
             valid[peer] = message
         except InvalidMessage as error:
-            played.missing[peer] = str(error)
+            played.refuse(peer, str(error))
     return valid
+
+
+def _check(
+    method: PeerMethod[Any] | AggregatorMethod[Any], message: Message, sender: str, owner: int, task: Task
+) -> None:
+    """Refuse a message that is not as its schema says, or that the method cannot use.
+
+    Raises:
+        InvalidMessage: One sentence that names the sender.
+    """
+    message.check(sender, C=task.num_classes)
+    try:
+        method.check(message, owner, task)
+    except InvalidMessage as error:
+        raise InvalidMessage(f"{sender} sent what cannot be used: {error}") from error

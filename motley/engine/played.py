@@ -39,11 +39,13 @@ class Played:
     Attributes:
         participants: Ids of those who took part, ascending.
         missing: Reason by id of those whose upload is left out.
+        refused: Those of them whose message was refused, while their own training went well.
         journals, seconds, traffic: By id.
     """
 
     participants: list[int]
     missing: dict[int, str] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)
     journals: dict[int, Mapping[str, Value]] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
     traffic: dict[int, Traffic] = field(default_factory=dict)
@@ -55,6 +57,17 @@ class Played:
         self.seconds[client_id] = self.seconds.get(client_id, 0.0) + outcome.seconds
         if outcome.missing:
             self.missing[client_id] = outcome.missing
+            self.refused.discard(client_id)
+
+    def refuse(self, client_id: int, reason: str) -> None:
+        """Note that what a client sent is not used."""
+        self.missing[client_id] = reason
+        self.refused.add(client_id)
+
+    @property
+    def failed(self) -> set[int]:
+        """Return the ids of those whose own work came to nothing."""
+        return self.missing.keys() - self.refused
 
 
 class Exchange(Protocol):

@@ -99,7 +99,7 @@ class Rounds:
         with self.signals.writing():
             self.folder.append([*_client_rows(played, scores, number), row])
             for client in played.participants:
-                self.failures[client] = self.failures.get(client, 0) + 1 if client in played.missing else 0
+                self.failures[client] = self.failures.get(client, 0) + 1 if client in played.failed else 0
             self.executor.finish_round()
             self.exchange.finish_round()
             self.round = number
@@ -115,9 +115,9 @@ class Rounds:
                     f"client {client} was left out of {FAILURES_IN_A_ROW} rounds in a row, last of round {number}: "
                     f"{played.missing[client]}; a smaller learning rate (--lr) or --clip-norm 5 may help"
                 )
-        if played.missing and len(played.missing) == len(played.participants):
-            client, reason = next(iter(played.missing.items()))
-            raise RunDiverged(f"no client finished round {number}; client {client}: {reason}")
+        if played.failed and len(played.failed) == len(played.participants):
+            client = next(client for client in played.missing if client in played.failed)
+            raise RunDiverged(f"no client finished round {number}; client {client}: {played.missing[client]}")
 
 
 def _client_rows(played: Played, scores: dict[int, dict[str, Score]], number: int) -> list[ClientRow]:

@@ -126,7 +126,7 @@ def build_federation(
         num_clients,
         template=Templates(plan, draws, device),
         auxiliary=Auxiliaries(plan, draws, device),
-        proxy=_proxy(data, device),
+        proxy=_proxy(data, device, labelled="proxy-labels" in config.entry.needs),
         architecture=plan.kind,
     )
     clients = [
@@ -157,9 +157,9 @@ def build_federation(
     return Federation(task, clients, data, plan, device, number, precision_text(chosen), draws)
 
 
-def _proxy(data: FederatedData, device: torch.device) -> Proxy | None:
-    """Return the proxy set as models see it."""
+def _proxy(data: FederatedData, device: torch.device, *, labelled: bool) -> Proxy | None:
+    """Return the proxy set as models see it, with labels for methods that are given them."""
     if data.proxy is None:
         return None
     held = data.proxy.to(device)
-    return Proxy(Normalizer.of(data.normalization, held.x)(held.x), held.y)
+    return Proxy(Normalizer.of(data.normalization, held.x)(held.x), held.y if labelled else None)

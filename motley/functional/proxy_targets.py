@@ -8,6 +8,8 @@ from torch.nn.functional import softmax
 
 from motley.errors import InvalidInput
 
+ROUNDING = 1e-9  # what lies on a threshold counts, whatever the rounding of the sums
+
 
 def consensus(logits: Tensor, weights: Sequence[float] | None = None) -> Tensor:
     """Return the weighted mean of the clients' logits, f = sum_k c_k z_k / sum_k c_k.
@@ -101,8 +103,7 @@ def within_quantile(own: Tensor, proxy: Tensor, share: float) -> tuple[Tensor, f
     [True, False]
     """
     threshold = _quantile(own, share)
-    # 1e-9: a sample that lies on the threshold counts, whatever the rounding of the interpolation.
-    return proxy.double() <= threshold + 1e-9, threshold
+    return proxy.double() <= threshold + ROUNDING, threshold
 
 
 def above_quantile(own: Tensor, proxy: Tensor, share: float) -> tuple[Tensor, float]:
@@ -176,7 +177,7 @@ def unambiguous(mean: Tensor, ambiguity: float) -> Tensor:
     >>> unambiguous(torch.tensor([[0.9, 0.1], [0.5, 0.5], [torch.nan, torch.nan]]), 0.5).tolist()
     [True, False, False]
     """
-    return ambiguities(mean) <= ambiguity  # NaN is not
+    return ambiguities(mean) <= ambiguity + ROUNDING  # NaN is not
 
 
 def ambiguities(mean: Tensor) -> Tensor:

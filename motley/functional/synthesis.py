@@ -69,17 +69,20 @@ def disagreement_term(ensemble: Tensor, student: Tensor) -> Tensor:
     return -torch.where(agree, divergence, 0.0).mean()
 
 
-def constant_samples(samples: Tensor, *, smallest: float = 1e-6) -> bool:
-    """Tell whether no sample has any contrast: variances all below `smallest`.
+def constant_samples(samples: Tensor, *, smallest: float = 1e-6) -> Tensor:
+    """Return which samples have no contrast: the variance of every channel is below `smallest`.
 
     Args:
-        samples: Shape (P, channels, ...), uint8 or float32; the variance is over all values of a sample, bytes in 0..1.
-        smallest: Below it a sample is constant.
+        samples: Shape (P, channels, ...), uint8 or float32; the variance is over a channel, that of bytes in 0..1.
+        smallest: Below it a channel is constant.
+
+    Returns:
+        Shape (P,), bool.
 
     Source: distillation sheet, section 2 (FedGD), edge.
 
-    >>> constant_samples(torch.full((2, 1, 2, 2), 7, dtype=torch.uint8))
-    True
+    >>> constant_samples(torch.full((2, 1, 2, 2), 7, dtype=torch.uint8)).tolist()
+    [True, True]
     """
-    values = samples.flatten(1).float().div(255 if samples.dtype == torch.uint8 else 1)
-    return not bool((values.var(dim=1, correction=0) >= smallest).any())
+    values = samples.flatten(2).float().div(255 if samples.dtype == torch.uint8 else 1)
+    return (values.var(dim=2, correction=0) < smallest).all(dim=1)

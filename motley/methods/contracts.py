@@ -85,6 +85,13 @@ class PeerMethod(ABC, Generic[Sent]):
     def peer_round(self, client: Client, inbox: Mapping[int, Sent], round: int, draws: Draws) -> None:
         """Train one client with what its peers sent: snapshots of round - 1, by peer id in ascending order."""
 
+    def check(self, message: Sent, peer: int, task: Task) -> None:
+        """Refuse what a peer sent if it cannot be used, beyond what the message's schema says.
+
+        Raises:
+            InvalidMessage: One sentence that says why; the peer is left out of the round, and nobody else.
+        """
+
     def predict(self, client: Client, x: Tensor) -> Tensor:
         """Return scores (B, C) of normalised inputs."""
         scores: Tensor = client.model(x)
@@ -151,6 +158,13 @@ class AggregatorMethod(ABC, Generic[Sent]):
     @abstractmethod
     def receive(self, client: Client, message: Sent, round: int) -> None:
         """Take over what came back from an aggregator."""
+
+    def check(self, message: Sent, peer: int, task: Task) -> None:
+        """Refuse what a peer sent if it cannot be used, beyond what the message's schema says.
+
+        Raises:
+            InvalidMessage: One sentence that says why; the peer is left out of the round, and nobody else.
+        """
 
     def predict(self, client: Client, x: Tensor) -> Tensor:
         """Return scores (B, C) of normalised inputs."""

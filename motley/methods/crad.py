@@ -24,17 +24,18 @@ import torch
 
 from motley.draws import Draws
 from motley.errors import InvalidConfig
-from motley.federation import Client, Value
+from motley.federation import Client, Task, Value
 from motley.functional.count_noise import coarse_accuracies, laplace_counts
 from motley.methods.contracts import PeerMethod
 from motley.methods.crad_audit import audit_claims
 from motley.methods.crad_guidance import guided, measure_relations, own_part, update_topology
 from motley.methods.crad_options import CradOptions
 from motley.methods.crad_target import TeacherTargets
-from motley.methods.crad_wire import Snapshot, pack_weights, unpack_weights
-from motley.methods.distillation import distil
+from motley.methods.crad_wire import Snapshot, check_claims, pack_weights, unpack_weights
+from motley.methods.distillation import distil, no_teachers
 from motley.methods.registry import register
 from motley.methods.teachers import copy_weights, learn_from_finite
+from motley.training.evaluation import check_snapshot
 from motley.training.statistics import validation_cross_entropies, validation_score
 
 UNKNOWN_ACCURACY = 0.5  # of a class without validation samples: it cancels in Eq. 6, and says nothing with noisy counts
@@ -86,6 +87,11 @@ class Crad(PeerMethod[Snapshot]):
         if self.options.count_epsilon:
             client.journal["privacy"] = _privacy(self.options.count_epsilon)
 
+    def check(self, message: Snapshot, peer: int, task: Task) -> None:
+        """Refuse weights of another architecture, and claims that are not those of these options."""
+        check_claims(message, noisy=self.options.count_epsilon is not None, weighting=self.options.weighting)
+        check_snapshot(task, peer, unpack_weights(message))
+
     def _learn(self, client: Client, inbox: Mapping[int, Snapshot], round: int, draws: Draws) -> None:
         options, added = self.options, None
         warm = round <= options.warmup_rounds
@@ -107,8 +113,7 @@ class Crad(PeerMethod[Snapshot]):
             loss_weight=options.loss_weight,
             added=added,
         )
-        if targets:
-            client.journal["teachers"] = targets.journal.summary()
+        client.journal["teachers"] = targets.journal.summary() if targets else no_teachers(warm)
         if verdict:
             client.journal["audit"] = (verdict.verified.int() - verdict.refuted.int()).tolist()
 

@@ -79,6 +79,16 @@ class CradOptions:
         """
         if self.agreement_filter == "tempered" and self.weighting != "precision":
             raise InvalidConfig("crad.agreement_filter = tempered has weights of its own; leave crad.weighting alone")
+        if self.agreement_filter == "none" and self.audit:
+            raise InvalidConfig(
+                "crad.audit lets teachers join that the agreement filter dropped, and crad.agreement_filter = none "
+                "drops nobody; leave one of the two out"
+            )
+        if self.agreement_filter != "tempered" and self.rho != CradOptions.rho:
+            raise InvalidConfig(
+                f"crad.rho is {self.rho:g}, which crad.agreement_filter = {self.agreement_filter} does not use; take "
+                "tempered, or leave it out"
+            )
         if self.count_epsilon and self.weighting == "cross-entropy":
             raise InvalidConfig(
                 "crad.weighting = cross-entropy sends what crad.count_epsilon does not cover; set one of the two"

@@ -75,12 +75,12 @@ class TeacherTargets:
         self.counts, self.accuracies = stacked_claims(inbox, device)
         self.supported = supported(self.counts, options.min_support)
         self.weight = self._weights(inbox)
-        self.journal = TeacherJournal(tuple(inbox), self.counts, self.supported)
+        self.journal = TeacherJournal(tuple(inbox), self.counts, self.accuracies, self.supported)
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Return the target (B, C) of teachers' logits (M, B, C), and note it in the journal."""
         judged = self.judge(logits)
-        self.journal.add(judged.agreed.kept, self.weight, judged.made.mass)
+        self.journal.add(judged.agreed.kept, self.weight, judged.made.mass, self.joined(judged))
         return judged.made.target
 
     def judge(self, logits: Tensor) -> Judged:

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from motley.errors import InvalidInput
+from motley.errors import InvalidInput, InvalidMessage
 from motley.functional.quantisation import dequantise, halved, quantise
 from motley.messages import Entry, Message, entry, weights
 from motley.methods.crad_guidance import unpack_part
@@ -28,7 +28,7 @@ class Snapshot(Message):
 
     weights: Mapping[str, Tensor] = weights("theta_j, state dict of the model")
     counts: Tensor = entry(
-        "C", dtype=torch.int32, other_dtype=torch.float32, low=0, about="n_j, validation samples per class"
+        "C", dtype=torch.int32, other_dtype=torch.float32, low=0, high=1e9, about="n_j, validation samples per class"
     )
     accuracies: Tensor = entry("C", low=0, high=1, about="a_j, validation accuracy per class")
     cross_entropies: Tensor = field(
@@ -56,9 +56,24 @@ class Snapshot(Message):
                 return str(error)
             if len(self.topology["counts"]) != self.counts.numel():
                 return f"relations are of {len(self.topology['counts'])} classes, not of {self.counts.numel()}"
+        wide = next((name for name, scale in self.scales.items() if scale.numel() != 1), None)
+        if wide is not None or any(not scale.is_floating_point() for scale in self.scales.values()):
+            return f"the scale of '{wide or next(iter(self.scales))}' is not one number"
         coded = {name for name, tensor in self.weights.items() if tensor.dtype == torch.int8}
         wrong = next(iter(coded ^ set(self.scales)), None)
         return f"'{wrong}' has either codes or a scale, and needs both" if wrong else ""
+
+
+def check_claims(message: Snapshot, *, noisy: bool, weighting: str) -> None:
+    """Refuse statistics that are not those of the run's options.
+
+    Raises:
+        InvalidMessage: Counts are not whole though no noise is on, or the weighting's numbers are missing.
+    """
+    if message.counts.is_floating_point() and not noisy:
+        raise InvalidMessage("counts that are not whole, though crad.count_epsilon is not set")
+    if weighting == "cross-entropy" and message.cross_entropies.shape != message.counts.shape:
+        raise InvalidMessage("no cross-entropies, which crad.weighting = cross-entropy needs")
 
 
 def pack_weights(state: Mapping[str, Tensor], wire: Wire) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

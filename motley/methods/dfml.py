@@ -26,7 +26,7 @@ from torch import Tensor
 
 from motley.draws import Draws
 from motley.errors import InvalidConfig
-from motley.federation import Client
+from motley.federation import Client, Task
 from motley.functional.mutual import cyclic_balance
 from motley.methods.contracts import AggregatorMethod, Returned, Turn
 from motley.methods.dfml_group import MutualGroup
@@ -36,7 +36,7 @@ from motley.methods.registry import register
 from motley.methods.teachers import copy_weights
 from motley.options import STRICT
 from motley.training.auxiliary import received_model
-from motley.training.evaluation import score_snapshot
+from motley.training.evaluation import check_snapshot, score_snapshot
 from motley.training.memory import recall_state, remember_state
 
 
@@ -57,7 +57,7 @@ class DFMLOptions:
     ] = 1
     alpha_min: Annotated[float, Field(ge=0, le=1, description="lowest share of the mutual term")] = 0.0
     alpha_max: Annotated[float, Field(ge=0, le=1, description="highest share of the mutual term")] = 1.0
-    period: Annotated[int, Field(ge=1, description="rounds of a cycle of alpha")] = 10
+    period: Annotated[int, Field(ge=2, description="rounds of a cycle of alpha")] = 10
     evaluate: Annotated[
         Literal["current", "peak"], Field(description="which model gives the headline; the other one stands beside it")
     ] = "current"
@@ -106,9 +106,11 @@ class DFML(AggregatorMethod[Model]):
         """Train all models on this client's samples."""
         self._learn_alone_first(client, round, draws)
         received = {peer: received_model(client.task, peer, message.weights) for peer, message in inbox.items()}
+        before = copy_weights(client)
         group = MutualGroup(client, received, self._alpha(round))
         group.train(draws, round=round, epochs=self.options.mutual_epochs)
         if group.is_lost(client.id):
+            client.model.load_state_dict(before)  # as the other owners, it goes on with what it had
             own: Returned[Model] = Returned(None, group.reason)
         else:
             own = Returned(None, journal=group.journal(client.id))
@@ -124,6 +126,10 @@ class DFML(AggregatorMethod[Model]):
     def receive(self, client: Client, message: Model, round: int) -> None:
         client.model.load_state_dict(message.weights)
         self._keep_peak(client, round)
+
+    def check(self, message: Model, peer: int, task: Task) -> None:
+        """Refuse weights of another architecture."""
+        check_snapshot(task, peer, message.weights)
 
     def predict(self, client: Client, x: Tensor) -> Tensor:
         return self._scores(client, self.options.evaluate, x)

@@ -12,12 +12,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from motley.draws import Draws
-from motley.federation import Client
+from motley.federation import Client, Task, Value
 from motley.functional.distillation import distillation_loss
 from motley.messages import Message, weights
 from motley.methods.contracts import PeerMethod
 from motley.methods.teachers import Weights, copy_weights, finite_logits, learn_from_finite
 from motley.options import STRICT
+from motley.training.evaluation import check_snapshot
 from motley.training.local import Step, Terms, train_local
 
 AGGREGATED_AT_ONCE = 2_000_000  # logits of a chunk: the filters need some ten numbers of 8 bytes for each
@@ -84,6 +85,11 @@ class DistilOptions:
     warmup_rounds: Annotated[int, Field(ge=0, description="rounds at the start without teachers")] = 0
 
 
+def no_teachers(warm: bool) -> dict[str, Value]:
+    """Return what a row says of a student whose loss was the cross-entropy alone."""
+    return {"peers": [], "reason": "warm-up" if warm else "no peer sent a model that could be used"}
+
+
 Options = TypeVar("Options", bound=DistilOptions)
 
 
@@ -106,6 +112,10 @@ class ModelTeaching(PeerMethod[Model], Generic[Options]):
     def snapshot(self, client: Client, round: int) -> Model:
         return Model(copy_weights(client))
 
+    def check(self, message: Model, peer: int, task: Task) -> None:
+        """Refuse weights of another architecture."""
+        check_snapshot(task, peer, message.weights)
+
     @abstractmethod
     def lesson(self, client: Client, peers: Mapping[int, Weights]) -> tuple[Mapping[int, Weights], Aggregate]:
         """Return the teachers of a client with M >= 1 peers, and what makes targets (B, C) of their logits."""
@@ -113,11 +123,14 @@ class ModelTeaching(PeerMethod[Model], Generic[Options]):
     def peer_round(self, client: Client, inbox: Mapping[int, Model], round: int, draws: Draws) -> None:
         """Learn from the peers (CRAD, Eq. 9); alone or in the warm-up the loss is the cross-entropy."""
         options = self.options
+        warm = round <= options.warmup_rounds
 
         def learn(held: Mapping[int, Model]) -> None:
             teachers: Mapping[int, Weights] = {}
             aggregate = None
-            if held:
+            if not held:
+                client.journal["teachers"] = no_teachers(warm)
+            else:
                 teachers, aggregate = self.lesson(client, {peer: message.weights for peer, message in held.items()})
             distil(
                 client,
@@ -129,4 +142,4 @@ class ModelTeaching(PeerMethod[Model], Generic[Options]):
                 loss_weight=options.loss_weight,
             )
 
-        learn_from_finite(client, inbox if round > options.warmup_rounds else {}, learn)
+        learn_from_finite(client, {} if warm else inbox, learn)

@@ -6,9 +6,11 @@
     local epoch    cross-entropy on the client's own samples
 
 Our readings: a round begins with the distillation from the snapshots of the last one, then comes the local epoch; that
-is the paper's loop cut at another place. Round 1, in which no model is trained yet, and rounds without peers have no
-distillation. Every client keeps its own model; with `average_same` the clients of one architecture first take the
-average of their models, weighted by training samples (rule R6), as in the paper.
+is the paper's loop cut at another place. Methods are scored after their local epochs; how the model did right after its
+last distillation, with which the paper's round ends, stands beside that (`distilled`). Round 1, in which no model is
+trained yet, and rounds without peers have no distillation. Every client keeps its own model; with `average_same` the
+clients of one architecture first take the average of their models, weighted by training samples (rule R6), as in the
+paper.
 """
 
 from collections.abc import Mapping
@@ -21,7 +23,7 @@ from pydantic import Field
 from torch import Tensor
 
 from motley.draws import Draws
-from motley.federation import Client
+from motley.federation import Client, Task
 from motley.functional.averaging import average_states, shares
 from motley.functional.proxy_targets import consensus
 from motley.messages import Message, entry, weights
@@ -31,6 +33,8 @@ from motley.methods.registry import register
 from motley.methods.teachers import copy_weights, finite_logits, learn_from_finite
 from motley.options import STRICT
 from motley.training.digest import digest, proxy_of
+from motley.training.evaluation import check_snapshot, score_snapshot
+from motley.training.memory import recall_state, remember_state
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -67,6 +71,15 @@ class FedDF(PeerMethod[Trained]):
     def snapshot(self, client: Client, round: int) -> Trained:
         return Trained(copy_weights(client), torch.tensor(len(client.shard.train), dtype=torch.int32))
 
+    def check(self, message: Trained, peer: int, task: Task) -> None:
+        """Refuse weights of another architecture."""
+        check_snapshot(task, peer, message.weights)
+
+    def other_predictions(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+        """Return what the distilled model says, which until the first distillation is the current one."""
+        state = recall_state(client, "distilled")
+        return {"distilled": score_snapshot(client.task.template(client.id), state, x) if state else client.model(x)}
+
     def peer_round(self, client: Client, inbox: Mapping[int, Trained], round: int, draws: Draws) -> None:
         """Distil from all models of the last round, then train on the own samples."""
         if round > 1 and self.options.distill_steps:
@@ -95,3 +108,4 @@ class FedDF(PeerMethod[Trained]):
         )
         loss, steps = divergence(options.temperature), options.distill_steps
         digest(client, x, targets, loss, draws, round=round, steps=steps, training=adam)
+        remember_state(client, "distilled", client.model.state_dict())

@@ -54,7 +54,7 @@ class Shared(Message):
     made: Tensor = entry(dtype=torch.int64, low=0, counted=False, about="which set: round * N + maker; 0: none")
 
 
-@register("fedgd", options=FedGDOptions)
+@register("fedgd", options=FedGDOptions, needs=("synthetic", "complete-graph"))
 class FedGD(PeerMethod[Shared]):
     """Consensus of logits on synthetic samples."""
 
@@ -108,11 +108,11 @@ class FedGD(PeerMethod[Shared]):
             text = f"fedgd: the loss of the generator is not finite at client {client.id}; the last synthetic set stays"
             warnings.warn(text, MotleyWarning, stacklevel=2)
             return
-        flat = constant_samples(made.samples)
-        client.journal["synthetic"] = {"samples": len(made.samples), "constant": int(flat), "terms": made.terms}
+        flat, number = int(constant_samples(made.samples).sum()), len(made.samples)
+        client.journal["synthetic"] = {"samples": number, "constant": flat, "terms": made.terms}
         if flat:
-            text = f"fedgd: all samples of the generator of client {client.id} are constant; they can teach nothing"
-            warnings.warn(text, MotleyWarning, stacklevel=2)
+            text = f"fedgd: {flat} of {number} samples of the generator of client {client.id} are constant"
+            warnings.warn(f"{text}; they can teach nothing", MotleyWarning, stacklevel=2)
         _forget(client)
         client.memory |= {f"{GENERATOR}{name}": tensor for name, tensor in made.generator.items()}
         client.memory["samples"] = made.samples

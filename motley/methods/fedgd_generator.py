@@ -101,9 +101,7 @@ def synthesise(
     if start is not None:
         generator.load_state_dict(start)
     lot = draws.generator("synthetic", round=round, client=client.id)
-    sizes = [
-        len(part) for part in torch.arange(options.synthetic).tensor_split(-(-options.synthetic // options.gen_batch))
-    ]
+    sizes = [len(part) for part in torch.arange(options.synthetic).tensor_split(_number_of_batches(options))]
     noise = [torch.randn(size, NOISE, generator=lot).to(device).requires_grad_() for size in sizes]
     labels = [torch.randint(client.num_classes, (size,), generator=lot).to(device) for size in sizes]
     groups = [{"params": generator.parameters(), "lr": options.gen_lr}, {"params": noise, "lr": options.noise_lr}]
@@ -138,6 +136,11 @@ def synthesise(
     state = {name: tensor.detach().clone() for name, tensor in generator.state_dict().items()}
     samples = (255 * made).round().to(torch.uint8) if as_bytes else made
     return Synthetic(samples, state, {name: value.item() for name, value in terms.items()})
+
+
+def _number_of_batches(options: FedGDOptions) -> int:
+    """Return ceil(P / batch), or fewer where a batch would hold one sample, of which batch norm has no variance."""
+    return min(-(-options.synthetic // options.gen_batch), options.synthetic // 2)
 
 
 def _make(generator: nn.Module, noise: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -23,6 +23,7 @@ from pydantic import Field
 from torch import Tensor
 
 from motley.draws import Draws
+from motley.errors import InvalidConfig
 from motley.federation import Client, Task
 from motley.functional.proxy_targets import consensus
 from motley.messages import Message, entry
@@ -46,6 +47,18 @@ class FedMDOptions:
         int, Field(ge=0, description="passes over the proxy with its labels before a client's first round (paper)")
     ] = 0
 
+    def __post_init__(self) -> None:
+        """Refuse a temperature that nothing would use.
+
+        Raises:
+            InvalidConfig: The digest has none.
+        """
+        if self.digest_loss == "mae" and self.temperature != FedMDOptions.temperature:
+            raise InvalidConfig(
+                f"fedmd.temperature is {self.temperature:g}, which fedmd.digest_loss = mae does not use; take kl, or "
+                "leave it out"
+            )
+
 
 @dataclass(frozen=True)
 class Scores(Message):
@@ -61,7 +74,7 @@ class Consensus(Message):
     logits: Tensor = entry("*", "C", about="mean logits on the proxy set")
 
 
-@register("fedmd", options=FedMDOptions, needs=("proxy",))
+@register("fedmd", options=FedMDOptions, needs=("proxy", "proxy-labels"), replicated=True)
 class FedMD(ServerMethod[Consensus, Consensus, Scores]):
     """Consensus of logits on common samples."""
 
@@ -78,8 +91,9 @@ class FedMD(ServerMethod[Consensus, Consensus, Scores]):
         """Digest the consensus, revisit the own samples, predict the proxy."""
         options, proxy = self.options, proxy_of(client)
         if options.pretrain_epochs and "pretrained" not in client.memory:
-            epochs = options.pretrain_epochs
-            digest(client, proxy.x, proxy.y, against_labels, draws, round=round, epochs=epochs, purpose="pretrain")
+            epochs, labels = options.pretrain_epochs, proxy.y
+            assert labels is not None, "the need proxy-labels is registered"
+            digest(client, proxy.x, labels, against_labels, draws, round=round, epochs=epochs, purpose="pretrain")
             client.memory["pretrained"] = torch.ones((), dtype=torch.int32)
             client.journal["proxy_labels"] = "used by the pretraining"
         if len(received.logits):

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn.functional import softmax
 
 from motley.draws import Draws
+from motley.errors import InvalidConfig
 from motley.federation import Client, Task
 from motley.functional.proxy_targets import selected_mean, unambiguous
 from motley.messages import Message, entry
@@ -60,6 +61,20 @@ class MsfkdOptions:
         Field(description="width of the Gaussian of kulsif; median: the median distance of the proxy's features"),
     ] = "median"
 
+    def __post_init__(self) -> None:
+        """Refuse what the selector would not use.
+
+        Raises:
+            InvalidConfig: An option of another selector is given.
+        """
+        unused = {"all": ("quantile", "kulsif_penalty", "kulsif_width"), "entropy": ("kulsif_penalty", "kulsif_width")}
+        for name in unused.get(self.selector, ()):
+            if getattr(self, name) != getattr(MsfkdOptions, name):
+                raise InvalidConfig(
+                    f"msfkd.{name} is {getattr(self, name)}, which msfkd.selector = {self.selector} does not use; take "
+                    "another selector, or leave it out"
+                )
+
 
 @dataclass(frozen=True)
 class Answers(Message):
@@ -90,7 +105,7 @@ def _rows_fault(probabilities: Tensor, chosen: Tensor) -> str:
     return "" if len(probabilities) == number else f"{len(probabilities)} rows stand for {number} samples"
 
 
-@register("msfkd", options=MsfkdOptions, needs=("proxy",), about=ABOUT)
+@register("msfkd", options=MsfkdOptions, needs=("proxy",), replicated=True, about=ABOUT)
 class Msfkd(ServerMethod[Ensemble, Ensemble, Answers]):
     """Selective distillation on common samples."""
 
@@ -98,7 +113,7 @@ class Msfkd(ServerMethod[Ensemble, Ensemble, Answers]):
         self.options = options
 
     def start(self, task: Task, draws: Draws) -> Ensemble:
-        size = len(task.proxy.y) if task.proxy else 0
+        size = len(task.proxy.x) if task.proxy else 0
         return Ensemble(torch.zeros(0, task.num_classes), torch.zeros(size, dtype=torch.bool))
 
     def broadcast(self, state: Ensemble, client_id: int) -> Ensemble:

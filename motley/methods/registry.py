@@ -40,7 +40,17 @@ BUILT_IN = {
     "msfkd": "motley.methods.msfkd",
     "feddf": "motley.methods.feddf",
 }
-Need = Literal["features", "equal-width", "equal-head", "one-architecture", "proxy", "validation"]
+Need = Literal[
+    "features",
+    "equal-width",
+    "equal-head",
+    "one-architecture",
+    "proxy",
+    "proxy-labels",
+    "synthetic",
+    "complete-graph",
+    "validation",
+]
 Method = ServerMethod[Any, Any, Any] | PeerMethod[Any] | AggregatorMethod[Any]
 Kind = TypeVar("Kind", bound=type)
 
@@ -53,7 +63,8 @@ class MethodEntry:
         name: How users call it.
         method: Its class.
         options: The class of its options.
-        needs: What it asks of the federation.
+        needs: What it asks of the federation, or makes for itself.
+        replicated: Written for a server, but meant to run without one: every peer computes what the server would.
         about: One line on what it does; that of its file if empty.
     """
 
@@ -61,12 +72,20 @@ class MethodEntry:
     method: type[Method]
     options: type
     needs: frozenset[Need]
+    replicated: bool = False
     about: str = ""
 
     @property
     def has_server(self) -> bool:
         """Tell whether it is made for a server."""
         return issubclass(self.method, ServerMethod)
+
+    @property
+    def exchange(self) -> Literal["server", "replicated", "peers"]:
+        """Return how its messages go round if nothing else is asked for."""
+        if self.replicated:
+            return "replicated"
+        return "server" if self.has_server else "peers"
 
     @property
     def has_aggregators(self) -> bool:
@@ -95,14 +114,16 @@ class MethodEntry:
 _found: dict[str, MethodEntry] = {}
 
 
-def register(name: str, *, options: type, needs: tuple[Need, ...] = (), about: str = "") -> Callable[[Kind], Kind]:
-    """Give a method class a name, the class of its options, and say what it asks of the federation.
+def register(
+    name: str, *, options: type, needs: tuple[Need, ...] = (), replicated: bool = False, about: str = ""
+) -> Callable[[Kind], Kind]:
+    """Give a method class a name, the class of its options, and say what it asks of the federation; see `MethodEntry`.
 
     One class may have several names, each with options of its own.
     """
 
     def decorate(method: Kind) -> Kind:
-        _found[name] = MethodEntry(name, method, options, frozenset(needs), about)
+        _found[name] = MethodEntry(name, method, options, frozenset(needs), replicated, about)
         return method
 
     return decorate

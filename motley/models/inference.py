@@ -61,7 +61,7 @@ class InferenceCopies:
             InvalidMessage: Names or shapes are not those of the architecture.
         """
         held = self._find(name, template)
-        _check_names(name, template, weights)
+        check_weights(name, template, weights)
         held.load(weights)
         return held.model
 
@@ -215,7 +215,12 @@ def _foldable_pairs(backbone: nn.Module) -> list[tuple[str, str]]:
     return found
 
 
-def _check_names(name: str, template: SplitModel, weights: State) -> None:
+def check_weights(name: str, template: SplitModel, weights: State) -> None:
+    """Refuse weights that are not those of an architecture.
+
+    Raises:
+        InvalidMessage: A name is missing or unknown, or a tensor has another shape, or numbers of another kind.
+    """
     wanted = template.state_dict()
     for key in [*wanted, *weights]:
         if key not in weights:
@@ -226,4 +231,8 @@ def _check_names(name: str, template: SplitModel, weights: State) -> None:
             raise InvalidMessage(
                 f"a snapshot of {name} has '{key}' of shape {tuple(weights[key].shape)}, expected "
                 f"{tuple(wanted[key].shape)}; both sides must build the same architecture"
+            )
+        if weights[key].dtype != wanted[key].dtype:
+            raise InvalidMessage(
+                f"a snapshot of {name} has '{key}' as {weights[key].dtype}, expected {wanted[key].dtype}"
             )

@@ -14,6 +14,7 @@ from motley.functional.statistics import mean_sd
 from motley.record.load import RunRecord
 from motley.record.summary import best_test_round
 from motley.report.columns import Column, Table
+from motley.report.known import remarks_on_methods
 from motley.report.material import Runs, finished
 from motley.report.paper import paper_columns
 from motley.report.wording import MISSING, percent, plural, points
@@ -63,6 +64,7 @@ def published_table(runs: Mapping[str, Runs], reference: str | None, paper: Mapp
     left = sum(map(len, runs.values())) - len(everything)
     remarks = [f"{plural(left, 'run')} not finished, and left out."] if left else []
     remarks += [*_untrained(everything), *_habits(everything)]
+    remarks += remarks_on_methods({name: run.method for name, own in done.items() for run in own.values()}, done)
     remarks += [f"Departs from the published setting: {text}" for text in paper.get("departures", ())]
     return Table(columns, tuple(rules), tuple(remarks))
 

@@ -43,7 +43,7 @@ def comparison_table(comparison: Comparison) -> Table:
     ]
     remarks = [f"Not finished, and left out: {'; '.join(_first(open_runs))}."] if open_runs else []
     everything = [run for own in done.runs.values() for run in own.values()]
-    remarks += few_seeds(lines) + remarks_on_methods(comparison.methods) + without_data(everything)
+    remarks += few_seeds(lines) + remarks_on_methods(comparison.methods, comparison.runs) + without_data(everything)
     remarks += remark_on_paper(paper, columns)
     remarks += [f"Departs from the published setting: {text}" for text in paper.get("departures", ())]
     rules = (*rules_of(lines, everything, comparison.reference), *rules_of_paper(paper, columns))
@@ -58,7 +58,7 @@ def run_table(run: RunRecord) -> Table:
     if status(run) != FINISHED:
         last, asked = run.summary.get("rounds"), run.config["run"]["rounds"]
         remarks.insert(0, f"The run is {status(run)}: these are the figures after {last or 0} of {asked} rounds.")
-    remarks += remarks_on_methods({run.method: run.method}) + without_data([run])
+    remarks += remarks_on_methods({run.method: run.method}, {run.method: {run.seed: run}}) + without_data([run])
     columns = _columns([line], None, over_clients=_columns_of_clients(line, run))
     return Table(columns, (*rules_of([line], [run]), *rule_of_rarest([line])), tuple(remarks))
 

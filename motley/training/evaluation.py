@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from motley.data.shards import Normalization, Samples
 from motley.federation import Task
+from motley.models.inference import check_weights
 from motley.training.inputs import Normalizer
 from motley.training.modes import evaluation_mode
 
@@ -101,6 +102,15 @@ def teacher_logits(task: Task, peer: int, weights: Mapping[str, Tensor], x: Tens
     model = task.inference.of_weights(task.architecture(peer), task.template(peer), weights)
     with torch.inference_mode():
         return torch.cat([model(batch) for batch in torch.split(x, batch_size)])
+
+
+def check_snapshot(task: Task, peer: int, weights: Mapping[str, Tensor]) -> None:
+    """Refuse weights that are not those of the peer's architecture.
+
+    Raises:
+        InvalidMessage: They are not; the sentence says what is wrong.
+    """
+    check_weights(task.architecture(peer), task.template(peer), weights)
 
 
 def score_snapshot(template: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:

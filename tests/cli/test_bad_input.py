@@ -100,6 +100,13 @@ WORDS = [  # the command, and words of the answer
     ("run uniform-kd --graph ring --peers stale", "run.peers is 'stale'", "run.graph = 'ring'", "take one of the two"),
     ("run uniform-kd --peers all", "run.peers is 'all'", "one of 'active'"),
     ("run dfml --alpha-min 0.9 --alpha-max 0.5", "dfml.alpha_min is 0.9", "exchange the two"),
+    ("run dfml --period 1", "dfml.period is 1", "2 or larger"),
+    ("run fedgd --graph ring", "run.graph is 'ring'", "fedgd needs all peers to hear the same", "leave --graph out"),
+    ("run crad --audit --agreement-filter none", "crad.audit", "drops nobody", "leave one of the two out"),
+    ("run crad --rho 0.5", "crad.rho is 0.5", "crad.agreement_filter = median does not use", "take tempered"),
+    ("run fedmd --temperature 9", "fedmd.temperature is 9", "fedmd.digest_loss = mae does not use", "take kl"),
+    ("run msfkd --selector all --quantile 0.5", "msfkd.quantile is 0.5", "msfkd.selector = all does not use"),
+    ("run msfkd --kulsif-penalty 0.5", "msfkd.kulsif_penalty is 0.5", "msfkd.selector = entropy does not use"),
     ("run crad --exchange replicated", "crad has no server", "'peers'"),
     ("run fedtopo --exchange peers", "fedtopo has a server", "'replicated'"),
     # B2 and names of models

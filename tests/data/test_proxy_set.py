@@ -129,5 +129,15 @@ def test_the_task_holds_the_proxy_as_models_see_it(tiny, normalize):
     expected = Normalizer.of(federation.data.normalization, held.x)(held.x)
     assert torch.equal(proxy.x, expected)
     assert proxy.x.dtype == torch.float32
-    assert torch.equal(proxy.y, held.y)
     assert all(client.task.proxy is proxy for client in federation.clients)
+
+
+@pytest.mark.parametrize("method", ["local", "feddf", "msfkd", "fedmd"])
+def test_labels_of_the_proxy_are_kept_away_from_all_methods_but_that_whose_sheet_gives_them(tiny, method):
+    config = resolve(method, ConfigFile(), {"proxy": 6, "partition": "column:owner", "device": "cpu"}, {})
+    federation = build_federation(config, dataset=tiny.dataset(), factory=tiny.models_for(method))
+    labels = federation.task.proxy.y
+    if method == "fedmd":  # for its pretraining
+        assert torch.equal(labels, federation.data.proxy.y)
+    else:
+        assert labels is None

@@ -256,6 +256,9 @@ def test_a_round_that_breaks_off_leaves_the_stale_snapshots_of_the_last_one_behi
             {"graph": "ring", "peers": "stale"},
             r"run.peers is 'stale' with run.graph = 'ring'.* take one of the",
         ),
+        ("fedgd", {"graph": "ring"}, r"run.graph is 'ring', but fedgd needs all peers to hear the same; leave --graph"),
+        ("fedgd", {"graph": "random:2"}, r"fedgd needs all peers to hear the same"),
+        ("fedmd", {"graph": "ring"}, r"run.graph is 'ring', but fedmd has a server"),
         ("crad", {"graph": "star"}, r"run.graph is 'star'; it can be complete"),
     ],
 )

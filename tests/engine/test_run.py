@@ -262,6 +262,18 @@ def test_peers_learn_from_the_other_participants_of_the_round_and_never_from_the
     assert all(size % 2 == 0 for size in sizes)  # one snapshot to each of the two others
 
 
+@pytest.mark.parametrize("method", ["crad", "uniform-kd"])
+def test_who_has_no_teacher_is_told_so_with_the_reason(play, method):
+    alone = client_rows(play(method, participation=1, **SPLIT))
+    none = {"peers": [], "reason": "no peer sent a model that could be used"}
+    assert all(row["method"]["teachers"] == none for row in alone if row["active"])
+    warm = [
+        row["method"].get("teachers") for row in client_rows(play(method, warmup_rounds=1, **SPLIT)) if row["active"]
+    ]
+    assert warm[0] == {"peers": [], "reason": "warm-up"}
+    assert {"peers": [], "reason": "warm-up"} not in warm[4:]
+
+
 def test_rounds_in_a_row_are_counted_over_a_resume(play, tiny, tmp_path):
     held = {}
 

@@ -55,16 +55,21 @@ def test_gradients_flow():
 
 def test_constant_samples():
     flat = torch.arange(4, dtype=torch.uint8).view(4, 1, 1, 1).expand(4, 3, 2, 2)  # each of one value of its own
-    assert constant_samples(flat)
+    assert constant_samples(flat).all()
     one = flat.clone()
-    one[2, 0, 0, 0] += 1  # variance (1/255)^2 * 11/144 = 1.2e-6
-    assert not constant_samples(one)
-    assert constant_samples(one, smallest=2e-6)
+    one[2, 0, 0, 0] += 1  # variance (1/255)^2 * 3/16 = 2.9e-6
+    assert constant_samples(one).tolist() == [True, True, False, True]
+    assert constant_samples(one, smallest=4e-6).all()
     signals = torch.arange(4.0).view(4, 1, 1).expand(4, 2, 3).clone()
-    assert constant_samples(signals)
-    signals[3, 0, 0] += 0.01  # variance 1e-4 * 5/36 = 1.4e-5
-    assert not constant_samples(signals)
-    assert constant_samples(signals, smallest=2e-5)
+    assert constant_samples(signals).all()
+    signals[3, 0, 0] += 0.01  # variance 1e-4 * 2/9 = 2.2e-5
+    assert constant_samples(signals).tolist() == [True, True, True, False]
+    assert constant_samples(signals, smallest=3e-5).all()
+
+
+def test_a_picture_of_one_colour_is_constant():
+    red = torch.tensor([200, 50, 0], dtype=torch.uint8).view(1, 3, 1, 1).expand(2, 3, 4, 4)
+    assert constant_samples(red).all()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import torch
 from table_students import FLOAT32, float64, state, student, told_target
 
 from motley.methods.crad import Crad, CradOptions
+from motley.methods.crad_journal import TeacherJournal
 from motley.methods.crad_wire import Snapshot
 from motley.methods.distillation import Model
 from motley.methods.uniform_kd import UniformKD, UniformKDOptions
@@ -102,8 +103,28 @@ def test_who_is_wrong_on_all_weighs_as_much_as_who_is_right_on_all(tiny):
     _, right = taught(tiny, inbox("lying", 1, (N, 1.0)), **NO_AGREEMENT)
     assert told["largest_weight"] == pytest.approx(right["largest_weight"], abs=1e-6)
     assert told["largest_weight"] == pytest.approx(0.616, abs=5e-4)  # case G7: 61.6 % against the eight
+    assert told["below_chance"] == pytest.approx(1 / 9)  # case G7: the share of teachers with an accuracy below 1 / C
+    assert right["below_chance"] == 0
     one_sided, _ = taught(tiny, inbox("lying", 1, (N, 0.0)), **NO_AGREEMENT, weighting="one-sided")
     assert bool((one_sided > wrong + 0.3).all())  # beyond the paper: being wrong is no evidence
+
+
+def test_a_takeover_of_a_single_sample_is_seen():
+    journal = TeacherJournal((1, 2), torch.full((2, 1), N), torch.tensor([[0.8], [1.0]]), torch.ones(2, 1).bool())
+    kept = torch.ones(2, 20, 1).bool()
+    kept[1, 1:], kept[0, 0] = False, False  # the second teacher is the one that is kept for the first sample
+    journal.add(kept, torch.tensor([[1.0], [999.0]]), torch.ones(20))
+    found = journal.summary()
+    assert found["weight"] == [[0.95], [0.05]]
+    assert found["largest_weight"] == 1.0
+
+
+def test_what_an_audit_lets_join_counts_towards_the_largest_share():
+    journal = TeacherJournal((1, 2), torch.full((2, 1), N), torch.tensor([[0.8], [1.0]]), torch.ones(2, 1).bool())
+    kept, joined = torch.tensor([[[True]], [[False]]]), torch.tensor([[[0.0]], [[0.625]]])
+    journal.add(kept, torch.tensor([[1.0], [9.0]]), torch.ones(1), joined)
+    assert journal.summary()["weight"] == [[0.375], [0.625]]
+    assert journal.summary()["largest_weight"] == 0.625
 
 
 def test_two_forged_claims_need_a_cap_below_a_quarter(tiny):

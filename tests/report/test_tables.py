@@ -269,13 +269,20 @@ def test_the_smallest_visible_differences_of_many_rows_are_a_range():
 
 def test_our_readings_and_proxy_sets_are_named_beside_the_figures_with_their_variants():
     runs = {
-        name: {0: hand_made_run(name, 0, 0.5)} for name in ("local", "fedsce", "msfkd", "fedmd", "mine", "somebody's")
+        name: {0: hand_made_run(name, 0, 0.5)}
+        for name in ("local", "fedsce", "msfkd", "fedmd", "fedgd", "mine", "somebody's")
     }
+    runs["msfkd"][0].config["data"], runs["fedmd"][0].config["data"] = {"proxy": 500}, {"proxy": 40}
+    runs["fedgd"][0].config["fedgd"] = {"synthetic": 60}
     comparison = hand_made(runs, seeds=[0])
     comparison.config["variants"] = {"mine": {"method": "fedsce"}}
     remarks = comparison_table(comparison).remarks
     assert any(text.startswith("Our reading of a paper") and ": fedsce, msfkd, mine;" in text for text in remarks)
-    assert "Uses a proxy set, which the other rows do without: msfkd, fedmd." in remarks
+    said = (
+        "Needs proxy data, which no client owns and the other rows do without: msfkd (500 samples), fedmd (40 samples)."
+    )
+    assert said in remarks
+    assert "Learns on synthetic data, which a generator makes for it: fedgd (60 samples)." in remarks
     assert "Our reading" in to_markdown(comparison_table(comparison))
     assert "Our reading" in " ".join(run_table(runs["fedsce"][0]).remarks)
     assert "proxy" not in " ".join(comparison_table(hand_made(three_seeds())).remarks)
