@@ -158,7 +158,7 @@ class AggregatorExchange(Stateless):
                 _check(self._method, outcome.message, sender.format(outcome.client_id), outcome.client_id, self._task)
                 found[outcome.client_id] = outcome.message
             except InvalidMessage as error:
-                played.refuse(outcome.client_id, str(error))
+                played.missing[outcome.client_id] = str(error)  # its model is not trained in this turn either
         return found
 
 
