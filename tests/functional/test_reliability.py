@@ -11,6 +11,7 @@ from motley.errors import InvalidInput
 from motley.functional.reliability import (
     agreement,
     class_weighted_target,
+    normalised,
     one_sided_precision,
     precision,
     shrunk_accuracy,
@@ -84,6 +85,19 @@ def test_eqs_6_and_7_table(count, correct, shrunk, variance, weight):
 def test_without_samples_the_accuracy_is_not_read(accuracy):
     found = shrunk_accuracy(torch.tensor([0]), float64([accuracy]))
     assert (found[0].item(), found[1].item()) == (0.5, 0.0625)
+
+
+def test_a_class_without_samples_claims_one_half_since_0_would_weigh_more_where_counts_are_noised():
+    # n' = 3: at = 2/7 with a = 0, var = (10/49) / 7; at = 1/2 with a = 1/2, var = (1/4) / 7 (sheet, section 2).
+    assert_near(precision(float64([3.0, 3.0]), float64([0.0, 0.5])), [34.3, 28.0], 1e-8)
+
+
+def test_k5_one_forged_claim_against_eight_honest_ones_has_the_share_of_the_sheet():
+    counts = torch.tensor([[10**6]] + [[150]] * 8)
+    accuracies = float64([[1.0]] + [[0.8]] * 8)
+    q = float64([1.0] + [0.0] * 8).reshape(9, 1, 1)  # raw is then the share of the forged claim
+    share = class_weighted_target(q, torch.ones(9, 1, dtype=torch.bool), precision(counts, accuracies)).raw.item()
+    assert f"{100 * share:.6f}" == "99.999998"
 
 
 def test_eq8_target():
@@ -190,6 +204,17 @@ def test_c3_the_sheets_example_of_two_teachers():
     assert agreement(torch.tensor([0.3, 0.9]).reshape(2, 1, 1), torch.ones(2, 1) > 0).kept.all()
 
 
+@pytest.mark.parametrize("unsupported", [[], [1.0]], ids=["alone", "beside one without support"])
+@pytest.mark.parametrize(("excess", "stays"), [(9, True), (12, False)])
+def test_eq5_the_tolerance_is_m_plus_2_roundings_of_the_largest_supported_value(excess, stays, unsupported):
+    # With u = 2^-23, the eps of float32, 1/4, 1/2 and 3/4 + x u have the mean 1/2 + x u / 3 and the deviations
+    # 1/4 + x u / 3, x u / 3 and 1/4 + 2 x u / 3: the last exceeds their median by x u / 3, which is 3 u or 4 u. The
+    # tolerance is 5 u 3/4 = 3.75 u; it would be 5 u if 1.0, which has no support, were the largest, or 4.5 u with m = 4.
+    q = torch.tensor([0.25, 0.5, 0.75 + excess * 2**-23, *unsupported]).reshape(-1, 1, 1)
+    support = torch.tensor([True] * 3 + [False] * len(unsupported)).unsqueeze(1)
+    assert agreement(q, support).kept.flatten().tolist() == [True, True, stays] + [False] * len(unsupported)
+
+
 @given(seed=SEEDS, number=st.integers(3, 9))
 def test_c3_without_ties_half_of_the_teachers_stay(seed, number):
     q = torch.rand(number, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -212,6 +237,16 @@ def test_c5_nobody_has_support(unsupported):
     found = crad(Q, COUNTS * 0, ACCURACIES, unsupported=unsupported)
     assert_near(found.target, sheet.uniform)
     assert_near(found.mass, [1.0, 1.0] if unsupported == "uniform" else [0.0, 0.0])
+
+
+def test_eq8_a_small_sum_is_normalised_and_only_one_of_practically_0_gives_way_to_the_mean_of_all():
+    q = float64([[[0.0005, 0.9995]], [[0.25, 0.75]]])
+    kept = torch.tensor([[True, False], [False, False]])
+    found = class_weighted_target(q, kept, torch.ones(2, 2), unsupported="zero")
+    assert_near(found.mass, [0.0005])
+    assert_near(found.target, [[1.0, 0.0]])
+    bound = normalised(float64([[1e-12, 0.0], [2e-12, 0.0]]), float64([[0.25, 0.75]] * 2))
+    assert_near(bound.target, [[0.25, 0.75], [1.0, 0.0]])
 
 
 def test_without_support_there_is_no_consensus():
@@ -239,8 +274,9 @@ def test_no_teacher_is_refused():
             call()
 
 
-def test_targets_carry_no_gradient_and_half_precision_is_raised():
-    scores = torch.zeros(2, 1, 3, dtype=torch.float16, requires_grad=True)
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_targets_carry_no_gradient_and_half_precision_is_raised(half):
+    scores = torch.zeros(2, 1, 3, dtype=half, requires_grad=True)
     found = soft_targets(scores, 3.0)
     assert found.dtype == torch.float32
     assert not found.requires_grad
@@ -354,6 +390,27 @@ def test_chunks_of_samples_change_nothing(seed):
     whole = crad(q, counts, accuracies).target
     parts = torch.cat([crad(part, counts, accuracies).target for part in q.split(3, dim=1)])
     assert (whole - parts).abs().max() <= 1e-12
+
+
+@given(seed=SEEDS, size=st.integers(1, 5))
+@settings(max_examples=40)
+def test_chunks_of_teachers_change_nothing(seed, size):
+    # Eqs. 1-3 and 8 from chunks: raw is the mean of the chunks' raws by the weight that each of them keeps.
+    _, counts, accuracies = random_teachers(seed)
+    logits = 4 * torch.randn(6, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    q = soft_targets(logits, 3.0)
+    chunks = list(torch.arange(6).split(size))
+    assert torch.equal(torch.cat([soft_targets(logits[chunk], 3.0) for chunk in chunks]), q)
+    uniform = sum(len(chunk) * uniform_target(q[chunk]) for chunk in chunks) / 6
+    assert (uniform - uniform_target(q)).abs().max() <= 1e-12
+    kept, weights = agreement(q, supported(counts)).kept, precision(counts, accuracies)
+    whole = class_weighted_target(q, kept, weights, unsupported="zero").raw
+    total, weight = torch.zeros(4, 3, dtype=torch.float64), torch.zeros(4, 3, dtype=torch.float64)
+    for chunk in chunks:
+        part = class_weighted_target(q[chunk], kept[chunk], weights[chunk], unsupported="zero").raw
+        held = (weights[chunk].unsqueeze(1) * kept[chunk]).sum(dim=0)
+        total, weight = total + held * part, weight + held
+    assert (total / weight.clamp(min=1) - whole).abs().max() <= 1e-11  # weights are >= 16, or there is none
 
 
 def slow_crad(q, counts, accuracies, min_support=2):

@@ -50,8 +50,7 @@ def test_appendix_cases():
         assert round(tempered(*toy(sheet.dog), rho).raw.item(), 4) == expected
 
 
-@pytest.mark.parametrize(("n", "correct", "n_own", "k", "neg", "fp", "verdict"), sheet.audit)
-def test_audit(n, correct, n_own, k, neg, fp, verdict):
+def judged(n, correct, n_own, k, neg, fp):
     found = audit(
         torch.tensor([n]),
         float64([correct / n]),
@@ -60,7 +59,49 @@ def test_audit(n, correct, n_own, k, neg, fp, verdict):
         negatives=torch.tensor([neg]),
         false_alarms=torch.tensor([fp]),
     )
-    assert (found.verified.item(), found.refuted.item()) == (verdict == "verified", verdict == "refuted")
+    assert not (found.verified.item() and found.refuted.item())
+    return "verified" if found.verified.item() else "refuted" if found.refuted.item() else "unverified"
+
+
+@pytest.mark.parametrize(("n", "correct", "n_own", "k", "neg", "fp", "verdict"), sheet.audit)
+def test_audit(n, correct, n_own, k, neg, fp, verdict):
+    assert judged(n, correct, n_own, k, neg, fp) == verdict
+
+
+@pytest.mark.parametrize(
+    ("n_own", "k", "verdict"),
+    [(4, 4, "unverified"), (5, 5, "verified"), (4, 0, "unverified"), (5, 0, "refuted")],
+)
+def test_an_audit_needs_five_own_samples_to_verify_and_to_refute(n_own, k, verdict):
+    assert judged(258, 233, n_own, k, 500 - n_own, 12) == verdict
+
+
+@pytest.mark.parametrize(
+    ("n", "correct", "n_own", "k", "verdict"),
+    [
+        (258, 233, 96, 76, "verified"),  # (at_claim - at_own) / sqrt(var_claim + var_own) = 2.5712
+        (1000, 1000, 46, 42, "verified"),  # 2.5666
+        (100, 90, 5, 2, "refuted"),  # 2.6112
+        (258, 233, 36, 26, "refuted"),  # 2.6312
+    ],
+)
+def test_a_claim_may_exceed_what_is_found_by_2_576_standard_deviations(n, correct, n_own, k, verdict):
+    assert judged(n, correct, n_own, k, 480, 12) == verdict
+
+
+@pytest.mark.parametrize(
+    ("neg", "fp", "verdict"),
+    [
+        (19, 19, "unverified"),  # false alarms count from 20 other samples on
+        (20, 2, "unverified"),  # and more than a tenth of them
+        (20, 3, "refuted"),
+        (480, 48, "unverified"),
+        (480, 49, "refuted"),
+    ],
+)
+@pytest.mark.parametrize(("n_own", "k"), [(0, 0), (20, 17)])
+def test_more_than_a_tenth_of_false_alarms_among_20_refute(n_own, k, neg, fp, verdict):
+    assert judged(258, 233, n_own, k, neg, fp) == verdict
 
 
 def audited(case, verified):
@@ -93,6 +134,37 @@ def test_two_verified_outliers_share_one_half():
     evidence = float64([20, 20, 20, 300, 100]).unsqueeze(1)
     found = admit_verified(made, q, kept, evidence, torch.ones(5, 1, dtype=torch.bool))
     assert_near(found.raw, [[0.5 * 0.2 + 0.5 * (0.75 * 0.8 + 0.25 * 0.6)]])
+
+
+@given(seed=SEEDS, rho=st.floats(0.1, 1), size=st.integers(1, 6))
+@settings(max_examples=40)
+def test_chunks_of_samples_change_nothing(seed, rho, size):
+    q, counts, accuracies = random_teachers(seed, batch=7)
+    whole = tempered(q, counts, accuracies, rho).target
+    parts = torch.cat([tempered(part, counts, accuracies, rho).target for part in q.split(size, dim=1)])
+    assert (whole - parts).abs().max() <= 1e-12
+
+
+@given(seed=SEEDS, rho=st.floats(0.1, 1), order=st.permutations(range(6)), size=st.integers(1, 5))
+@settings(max_examples=40)
+def test_order_and_chunks_of_teachers_change_nothing(seed, rho, order, size):
+    q, counts, accuracies = random_teachers(seed)
+    whole = tempered(q, counts, accuracies, rho)
+    moved = tempered(q[order], counts[order], accuracies[order], rho)
+    assert (moved.target - whole.target).abs().max() <= 1e-12
+    # The evidence is each teacher's own; the kept ones' raws are averaged by the share that each chunk keeps.
+    chunks = list(torch.arange(6).split(size))
+    evidence = torch.cat([one_sided_precision(counts[chunk], accuracies[chunk]) for chunk in chunks])
+    support = supported(counts)
+    shares = capped_shares(evidence, support, rho)
+    kept = tempered_agreement(q, support, shares).kept
+    total, weight = torch.zeros(4, 3, dtype=torch.float64), torch.zeros(4, 3, dtype=torch.float64)
+    for chunk in chunks:
+        part = class_weighted_target(q[chunk], kept[chunk], shares[chunk], unsupported="zero").raw
+        held = (shares[chunk].unsqueeze(1) * kept[chunk]).sum(dim=0)
+        total, weight = total + held * part, weight + held
+    some = support.any(dim=0)
+    assert (total / weight - whole.raw)[:, some].abs().sum() <= 1e-8
 
 
 def slow_shares(evidence, support, rho):

@@ -79,6 +79,16 @@ def test_one_forged_claim_takes_over_where_nothing_filters(tiny):
     assert bool((crad > 0.7).all())
 
 
+def test_the_largest_weight_is_that_of_any_class(tiny):
+    # One sample, two teachers, both kept; at a = 1/2 the weight is 4 (n + 4): 32 of 64, 32 of 128 and 40 of 80.
+    counts = torch.tensor([[4, 4, 6], [4, 20, 6]], dtype=torch.int32)
+    half = torch.full((C,), 0.5)
+    client = student(tiny, STUDENT[:1], [0])
+    messages = {peer: Snapshot(state(sure(0.7)[:1]), n, half) for peer, n in enumerate(counts, start=1)}
+    Crad(CradOptions()).peer_round(client, messages, 1, tiny.draws)
+    assert client.journal["teachers"]["largest_weight"] == pytest.approx(0.75, abs=1e-6)
+
+
 def test_two_that_always_name_a_class_are_no_minority_where_few_have_support(tiny):
     # Of four supported teachers two name the classes 0 and 1 whatever they see (q 0.933, else 0.033). For a sample of
     # class 2 the honest say 0.70 and 0.60: the mean is 0.342, the deviations 0.358, 0.258, 0.308, 0.308, and the median

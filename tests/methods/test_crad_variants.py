@@ -6,6 +6,8 @@ import shutil
 import pytest
 import torch
 from functional import crad_numbers as sheet
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from table_students import FLOAT32, float64, state, student, told_target
 from torch import nn
 
@@ -14,9 +16,11 @@ from motley.draws import Draws
 from motley.engine.runs import Watch
 from motley.errors import InvalidConfig, InvalidMessage
 from motley.functional.reliability import agreement, class_weighted_target, precision, soft_targets, supported
+from motley.methods import distillation
 from motley.methods.crad import Crad, CradOptions, Snapshot
 from motley.methods.crad_wire import pack_weights, unpack_weights
 from motley.methods.distillation import Model, distil
+from motley.methods.registry import find_method
 from motley.methods.uniform_kd import UniformKD, UniformKDOptions
 from motley.models.split import SplitModel
 
@@ -168,6 +172,24 @@ def test_a_verified_teacher_that_is_mostly_wrong_does_not_join(tiny):
     assert raw_of_class_0(client, case, rows) == pytest.approx(0.91 / 3, abs=5e-6)
 
 
+@pytest.mark.parametrize(("right", "own", "raw"), [(450, 9, 0.91 / 3), (500, 10, (0.91 / 3 + 0.9) / 2)])
+def test_a_verified_teacher_joins_if_it_is_right_on_half_of_its_samples_or_more(tiny, right, own, raw):
+    # at = (450 + 2) / 1004 = 0.4502, and 502 / 1004 = 1/2. Both have the evidence 4,016 against 128, a share of 1/2.
+    case = {"q": [0.3, 0.3, 0.31, 0.9], "n": [4, 4, 4, 1000], "correct": [4, 4, 4, right]}
+    client, rows = audited(tiny, case, own, 12, who=3)
+    assert client.journal["audit"][3][0] == 1
+    assert raw_of_class_0(client, case, rows) == pytest.approx(raw, abs=5e-6)
+
+
+@pytest.mark.parametrize(("min_support", "raw"), [(10, 0.3), (9, (168 * 0.3 + 99.863636 * 0.9) / 267.863636)])
+def test_a_verified_teacher_joins_only_where_it_has_support(tiny, min_support, raw):
+    # It claims 9 of 9 right: at = 11/13, evidence 13 / (22/169) = 2197/22 = 99.8636 against 3 (10 + 4) 4 = 168.
+    case = {"q": [0.3, 0.3, 0.3, 0.9], "n": [10, 10, 10, 9], "correct": [5, 5, 5, 9]}
+    client, rows = audited(tiny, case, 17, 12, who=3, min_support=min_support)
+    assert client.journal["audit"][3][0] == 1
+    assert raw_of_class_0(client, case, rows) == pytest.approx(raw, abs=5e-6)
+
+
 def test_the_audit_of_the_tempered_filter(tiny):
     plain = sheet.tempered_dog
     joined, rows = audited(tiny, sheet.dog, 17, 12, agreement_filter="tempered")
@@ -224,6 +246,61 @@ def test_the_defaults_have_the_bits_of_the_plain_form(tiny, options):
     teachers = {peer: message.weights for peer, message in messages.items()}
     distil(plain, teachers, aggregate, tiny.draws, round=1, temperature=3.0, loss_weight=0.7)
     assert torch.equal(learn(tiny, **options).model.backbone.module.rows, plain.model.backbone.module.rows)
+
+
+@pytest.mark.parametrize("options", [{}, {"agreement_filter": "tempered"}, NO_FILTER], ids=str)
+@pytest.mark.parametrize("numbers", [1, 24, 36])  # a sample has M C = 12: chunks of one, two and three of five
+def test_chunks_of_samples_change_nothing(tiny, monkeypatch, options, numbers):
+    index = [0, 1, 1, 0, 1]
+
+    def learned(**more):
+        rows = [sheet.student[i] for i in index]
+        client = student(tiny, rows, [sheet.y[i] for i in index], **more)
+        messages = {
+            peer: Snapshot(state([sheet.z[peer - 1][i] for i in index]), message.counts, message.accuracies)
+            for peer, message in inbox().items()
+        }
+        Crad(CradOptions(**options)).peer_round(client, messages, 1, tiny.draws)
+        return client.model.backbone.module.rows.detach(), client.journal["teachers"]
+
+    whole, told = learned()
+    monkeypatch.setattr(distillation, "AGGREGATED_AT_ONCE", numbers)
+    parts, again = learned(eval_batch_size=2)
+    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-6)
+    assert again["kept"] == told["kept"]
+    torch.testing.assert_close(float64(again["weight"]), float64(told["weight"]), rtol=0, atol=1e-4)
+
+
+@given(seed=st.integers(0, 2**31), name=st.sampled_from(["crad", "uniform-kd", "uncertainty-kd", "fedmkd"]))
+@settings(max_examples=40)
+def test_lambda_0_is_the_cross_entropy_whatever_the_teachers_say(tiny, seed, name):
+    draw = torch.Generator().manual_seed(seed)
+    z = 3 * torch.randn(4, 5, 3, generator=draw)
+    labels = torch.randint(0, 3, (5,), generator=draw)
+    counts = torch.randint(0, 9, (4, 3), generator=draw, dtype=torch.int32)
+    accuracies = torch.rand(4, 3, generator=draw)
+    entry = find_method(name)
+
+    def learned(peers):
+        client = student(tiny, z[0].tolist(), labels.tolist())
+        messages = {
+            peer: Snapshot(state(z[peer].tolist()), counts[peer], accuracies[peer])
+            if name == "crad"
+            else Model(state(z[peer].tolist()))
+            for peer in peers
+        }
+        entry.method(entry.options(loss_weight=0.0)).peer_round(client, messages, 1, tiny.draws)
+        return client.model.backbone.module.rows.detach(), client.journal["train"]["terms"]
+
+    rows, terms = learned((1, 2, 3))
+    alone, same = learned(())
+    assert torch.equal(rows, alone)
+    assert terms == same
+    own = z[0].double().requires_grad_()
+    loss = nn.functional.cross_entropy(own, labels)
+    (gradient,) = torch.autograd.grad(loss, own)
+    assert terms == {"cross_entropy": pytest.approx(loss.item(), abs=FLOAT32)}
+    torch.testing.assert_close(rows.double(), (own - gradient).detach(), rtol=0, atol=FLOAT32)
 
 
 def test_choices_that_exclude_each_other_are_refused():
@@ -304,6 +381,13 @@ def test_noisy_counts_are_drawn_once_a_run_and_accuracies_are_rounded(peer):
     again = peer()
     method.start(again, draws)
     assert torch.equal(method.snapshot(again, 1).counts, one.counts)
+
+
+def test_an_absent_class_with_a_noised_count_of_3_weighs_28_and_not_34_3(peer):
+    client = peer()  # without a validation sample of class 2
+    client.memory["noisy_counts"] = torch.tensor([2.0, 3.0, 3.0])
+    made = Crad(CradOptions(count_epsilon=1.0)).snapshot(client, 1)
+    assert precision(made.counts, made.accuracies)[2].item() == pytest.approx(28.0, abs=1e-8)
 
 
 def test_noisy_counts_are_clipped_at_0_and_have_the_scale_1_by_epsilon(tiny):

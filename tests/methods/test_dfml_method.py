@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_federation import C, clients_for, made, states
 from table_students import FLOAT32, float64, state, student
 from torch.nn.functional import cross_entropy
@@ -119,6 +121,22 @@ def test_identity_3_without_alpha_and_with_even_classes_all_models_learn_from_la
         for name, tensor in model.state_dict().items():
             torch.testing.assert_close(now[name], tensor, rtol=1e-5, atol=1e-6)
         assert "distillation" not in terms(back[number])
+
+
+@given(seed=st.integers(0, 2**31), each=st.integers(1, 3), number=st.integers(1, 4), round=st.integers(1, 10))
+@settings(max_examples=40)
+def test_identity_3_every_model_moves_by_the_gradient_of_the_plain_cross_entropy(tiny, seed, each, number, round):
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.arange(C).repeat(each)[torch.randperm(C * each, generator=draw)]
+    z = (3 * torch.randn(number, C * each, C, generator=draw)).double()
+    client, back = turn(tiny, labels.tolist(), round=round, options={"alpha_max": 0.0}, rows=z.tolist())
+    for owner in range(number):
+        own = z[owner].clone().requires_grad_()
+        loss = cross_entropy(own, labels)
+        (gradient,) = torch.autograd.grad(loss, own)
+        (rows,) = (client.model.state_dict() if owner == 0 else back[owner].message.weights).values()
+        torch.testing.assert_close(rows.double(), (own - gradient).detach(), rtol=0, atol=FLOAT32)
+        assert terms(back[owner]) == {"cross_entropy": pytest.approx(loss.item(), abs=FLOAT32)}
 
 
 def test_one_class_teaches_no_labels_but_the_models_teach_each_other(tiny):

@@ -4,6 +4,8 @@ import pytest
 import torch
 from functional import proxy_numbers as sheet
 from functional.closeness import assert_near, float64
+from hypothesis import given
+from hypothesis import strategies as st
 from proxy_students import proxy_student, rows_of
 from torch.nn.functional import cross_entropy, softmax
 
@@ -34,6 +36,13 @@ def test_the_consensus_is_the_mean_of_those_who_took_part(tiny):
     two = method.server_round(state, uploads(tiny, without=1), 1, tiny.draws).logits
     assert_near(two, float64([sheet.z[0], sheet.z[2]]).mean(dim=0).tolist(), FLOAT32)
     assert method.server_round(state, iter(()), 1, tiny.draws) is state
+
+
+@given(order=st.permutations(range(3)))
+def test_identity_7_the_order_of_the_clients_changes_no_consensus(tiny, order):
+    method, state = started(proxy_student(tiny, sheet.z[0]), tiny)
+    moved = (Upload(position, Scores(torch.tensor(sheet.z[position]))) for position in order)
+    assert_near(method.server_round(state, moved, 1, tiny.draws).logits, sheet.fedmd_consensus, FLOAT32)
 
 
 def test_a_client_sends_its_logits_on_the_proxy_and_receives_as_many(tiny):

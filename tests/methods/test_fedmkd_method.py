@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from table_students import FLOAT32, float64, state, student, told_target
 from torch.nn.functional import cross_entropy
 
@@ -13,6 +15,7 @@ Z = [[[2.0, 0.0, -1.0], [0.0, 1.0, 0.0]], [[0.0, 3.0, 0.0], [1.0, 1.0, -2.0]], [
 MU_HALF = [[0.375131703432, 0.320874639541, 0.303993657028], [0.393513963931, 0.348166288590, 0.258319747478]]
 MU_THIRD = [[0.322992835849, 0.336864186059, 0.340142978092], [0.426519390079, 0.327220175112, 0.246260434809]]
 LABELS = [0, 2]
+SEEDS = st.integers(0, 2**31)
 
 
 def learn(tiny, method=None, peers=(1, 2), **training):
@@ -25,6 +28,46 @@ def learn(tiny, method=None, peers=(1, 2), **training):
 
 def target(client):
     return told_target(client, Z[0], temperature=3.0, loss_weight=0.7)
+
+
+def aggregated(tiny, share, z):
+    """Return the method's own target, in float64, of logits (M + 1, B, C) of M peers and, last, the memory."""
+    peers = {peer: state(Z[0]) for peer in range(1, len(z))}
+    _, aggregate = FedMKD(FedMKDOptions(memory_weight=share)).lesson(student(tiny, Z[0], LABELS), peers)
+    return aggregate(z)
+
+
+def random_models(seed, number):
+    return 3 * torch.randn(number, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, MU_HALF), (1 / 3, MU_THIRD)])
+def test_the_target_of_the_sheet(tiny, share, expected):
+    found = aggregated(tiny, share, float64([Z[1], Z[2], Z[0]]))
+    torch.testing.assert_close(found, float64(expected), rtol=0, atol=1e-9)
+
+
+@given(seed=SEEDS, peers=st.integers(1, 6))
+@settings(max_examples=40)
+def test_identity_1_with_mu_1_by_m_plus_1_the_target_is_the_plain_mean_of_all(tiny, seed, peers):
+    z = random_models(seed, peers + 1)
+    mean = torch.softmax(z / 3.0, dim=2).mean(dim=0)
+    torch.testing.assert_close(aggregated(tiny, 1 / (peers + 1), z), mean, rtol=0, atol=1e-12)
+
+
+@given(seed=SEEDS, peers=st.integers(1, 6), share=st.floats(0, 1))
+@settings(max_examples=40)
+def test_equal_models_say_what_each_of_them_says(tiny, seed, peers, share):
+    z = random_models(seed, 1).expand(peers + 1, -1, -1)
+    torch.testing.assert_close(aggregated(tiny, share, z), torch.softmax(z[0] / 3.0, dim=1), rtol=0, atol=1e-12)
+
+
+@given(seed=SEEDS, order=st.permutations(range(5)), share=st.floats(0, 1))
+@settings(max_examples=40)
+def test_identity_7_the_order_of_the_peers_is_irrelevant_and_the_memory_stays_last(tiny, seed, order, share):
+    z = random_models(seed, 6)
+    moved = aggregated(tiny, share, z[[*order, 5]])
+    torch.testing.assert_close(moved, aggregated(tiny, share, z), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.5, MU_HALF), (1 / 3, MU_THIRD)])

@@ -6,6 +6,8 @@ import pytest
 import torch
 from functional import proxy_numbers as sheet
 from functional.closeness import assert_near, float64
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from proxy_students import proxy_student, rows_of
 from torch.nn.functional import softmax
 
@@ -52,6 +54,27 @@ def test_samples_that_nobody_answers_are_left_out(tiny):
 
 def test_identity_6_with_everything_answered_the_ensemble_is_the_mean_of_probabilities(tiny):
     assert_near(ensemble(tiny, [[1, 1]] * 3, ambiguity=2.0).probabilities, sheet.mean_of_softmax, FLOAT32)
+
+
+@given(seed=st.integers(0, 2**31), number=st.integers(1, 5))
+@settings(max_examples=40)
+def test_identity_6_holds_whatever_the_clients_say(tiny, seed, number):
+    said = softmax(4 * torch.randn(number, 7, 3, generator=torch.Generator().manual_seed(seed)), dim=2)
+    all_of_them = torch.ones(7, dtype=torch.bool)
+    uploads = (Upload(client_id, Answers(one, all_of_them)) for client_id, one in enumerate(said))
+    before = Ensemble(torch.zeros(0, 3), ~all_of_them)
+    found = Msfkd(MsfkdOptions(ambiguity=2.0)).server_round(before, uploads, 1, tiny.draws)
+    assert bool(found.kept.all())
+    assert_near(found.probabilities, said.double().mean(dim=0).tolist(), FLOAT32)
+
+
+@given(order=st.permutations(range(3)), ambiguity=st.sampled_from([1.0, 2.0]))
+def test_identity_7_the_order_of_the_clients_changes_no_ensemble(tiny, order, ambiguity):
+    method, said = Msfkd(MsfkdOptions(ambiguity=ambiguity)), list(answers())
+    moved = method.server_round(nothing(), (said[position] for position in order), 1, tiny.draws)
+    usual = ensemble(tiny, ambiguity=ambiguity)
+    assert moved.kept.tolist() == usual.kept.tolist()
+    assert_near(moved.probabilities, usual.probabilities.tolist(), FLOAT32)
 
 
 def test_identity_7_a_missing_peer_is_as_if_it_were_not_there(tiny):
