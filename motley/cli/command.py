@@ -99,5 +99,5 @@ def keyword(name: str, kind: Any, rule: Parameter, default: Any) -> inspect.Para
 
 
 def flag_name(name: str) -> str:
-    """Return the flag of a field."""
-    return f"--{name.replace('_', '-')}"
+    """Return the flag of a field; a `_` at its end, which only keeps a word of Python's apart, is not written."""
+    return f"--{name.removesuffix('_').replace('_', '-')}"

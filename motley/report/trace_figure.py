@@ -1,4 +1,4 @@
-"""The figure of a traced sample: every teacher's probability of the true class, the band, before and after."""
+"""The figure of a traced sample: every teacher's probability of one class, the band, before and after."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from motley.functional.trace import State, TeacherTrace, Trace
 from motley.report.drawing import COLOURS, GREY, legend_below, look, new_figure
-from motley.report.wording import percent
+from motley.report.wording import percent, short
 
 FIGURE_WIDTH = 6.4  # inches; the columns of numbers stand beside the axes
 STYLES: Mapping[State, dict[str, Any]] = {
@@ -21,15 +21,19 @@ STYLES: Mapping[State, dict[str, Any]] = {
 }
 COLUMNS = ((0.2, "n"), (0.43, "a"), (0.72, "w"), (1.0, "W, %"))  # right ends, in widths of their axes
 PICTURE = 0.6  # inches, height and width
+LONGEST_CLASS = 32  # letters below the axis
 
 
-def trace_figure(trace: Trace, title: str, picture: np.ndarray | None = None) -> Figure:
+def trace_figure(
+    trace: Trace, title: str, picture: np.ndarray | None = None, class_text: str = "the true class"
+) -> Figure:
     """Draw one traced sample.
 
     Args:
         trace: What became of each teacher.
         title: Above the figure.
         picture: The sample as stored, (channels, height, width) with one or three channels; others are not shown.
+        class_text: What the traced class is called below the axis.
     """
     with look():
         figure = new_figure(FIGURE_WIDTH, float(0.26 * len(trace.teachers) + 1.75))
@@ -41,7 +45,7 @@ def trace_figure(trace: Trace, title: str, picture: np.ndarray | None = None) ->
         axes.set_yticks(range(len(trace.teachers)), [str(one.teacher) for one in trace.teachers])
         most = max([*(one.probability for one in trace.teachers), trace.target, *(trace.band or ())])
         axes.set(xlim=(0, max(1.06 * most, 0.05)), ylim=(len(trace.teachers) - 0.4, -0.6), ylabel="teacher")
-        axes.set_xlabel("probability of the true class")
+        axes.set_xlabel(f"probability of {short(class_text, LONGEST_CLASS)}")
         axes.grid(visible=True, axis="x")
         figure.suptitle("".join(letter if letter.isprintable() else "?" for letter in title), x=0.01, ha="left")
         legend_below(figure, axes)

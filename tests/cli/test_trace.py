@@ -155,6 +155,11 @@ def test_the_largest_gain_and_the_largest_loss_are_found(motley, run, case):
         ("--client 0 --image 0 --out case.gif", ("case.gif", ".svg")),
         ("--client 0 --image 0 --out no/where.svg", ("there is no folder no",)),
         ("--client 0 --image 0 --out crad", ("'crad'", ".svg")),
+        ("--client 0 --image 0 --class 10", ("--class is '10'", "crad has the classes 0, 1, 2", "number from 0 to 9")),
+        ("--client 0 --image 0 --class=-1", ("--class is '-1'", "number from 0 to 9")),
+        ("--client 0 --image 0 --class seven", ("--class is 'seven'", "crad has the classes")),
+        ("--find success --class cat", ("--class is 'cat'",)),
+        ("--client 0 --image 0 --class=", ("--class is ''",)),
     ],
 )
 def test_mistakes_are_refused_in_one_sentence(refuses, run, words, answer):
@@ -217,11 +222,125 @@ def test_teachers_of_a_trace_are_those_of_the_run_s_graph(motley):
 def test_a_teacher_whose_answers_are_not_finite_is_left_out_as_in_a_round(run):
     with tracing(run) as tracer:
         everybody = [one.teacher for one in tracer.trace(0, 0).trace.teachers]
-        broken = tracer._snapshots[2]
+        broken = tracer._next.fresh[2]
         huge = {
             name: tensor * 1e30 if tensor.is_floating_point() else tensor for name, tensor in broken.weights.items()
         }
-        tracer._snapshots[2] = dataclasses.replace(broken, weights=huge)
+        tracer._next.fresh[2] = dataclasses.replace(broken, weights=huge)
         with pytest.warns(MotleyWarning, match=r"2.*not finite.*left out of the trace"):
             left = [one.teacher for one in tracer.trace(0, 0).trace.teachers]
     assert (everybody, left) == ([1, 2, 3], [1, 3])
+
+
+# Drawn with seed 0 and two of four clients: 0 and 1 in round 1, 0 and 2 in rounds 2 and 3; 3 has sent nothing.
+@pytest.mark.parametrize(("peers", "taught"), [("stale", {0: [1, 2], 2: [0, 1]}), ("active", {0: [2], 2: [0]})])
+def test_a_trace_is_of_what_the_next_round_starts_with(motley, peers, taught):
+    words = ("--participation", "2", "--seed", "0", "--peers", peers, "--checkpoint-every", "1")
+    assert motley("run", "crad", *TINY, *words, "--out", "some").status == 0
+    with tracing(Path("some")) as tracer:
+        held = {client: len(tracer._clients[client].shard.train) for client in taught}
+        found = {
+            client: [tracer.trace(client, image, "train") for image in range(number)] for client, number in held.items()
+        }
+    assert motley("resume", "some", "--rounds", "3").status == 0
+    rows = {row["client"]: row for row in rows_of(Path("some")) if row["kind"] == "client" and row["round"] == 3}
+    for client, teachers in taught.items():
+        told = rows[client]["method"]["teachers"]
+        traces = [one.trace for one in found[client]]
+        assert [one.teacher for one in traces[0].teachers] == told["peers"] == teachers
+        claimed = [[trace.teachers[j].count for trace in found[client][0].classes] for j in range(len(teachers))]
+        assert claimed == told["support"]
+        assert np.mean([trace.mass for trace in traces]) == pytest.approx(told["mass_mean"], abs=1e-5)
+        assert {one.notes for one in found[client]} == {()}
+
+
+@pytest.mark.parametrize(("peers", "teachers"), [("stale", [0, 1, 2]), ("active", [0, 2])])
+def test_a_student_that_does_not_take_part_is_traced_as_if_it_did_and_that_is_said(motley, peers, teachers):
+    words = ("--participation", "2", "--seed", "0", "--peers", peers)
+    assert motley("run", "crad", *TINY, *words, "--out", "some").status == 0
+    found = told(motley("trace", "some", "--client", "3", "--image", "0", "--json"))
+    assert [one["teacher"] for one in found["trace"]["teachers"]] == teachers
+    assert found["notes"] == ["client 3 does not take part in round 3: training would not use this target"]
+
+
+def test_who_has_nothing_valid_to_send_stands_there_with_its_last_snapshot_if_peers_are_stale(motley):
+    faults = ("--bad-peers", "1", "--bad-kind", "failing")  # in round 3, which would follow
+    for peers in ("active", "stale"):
+        assert motley("run", "crad", *TINY, *faults, "--peers", peers, "--out", peers).status == 0
+    (bad,) = json.loads((Path("stale") / "summary.json").read_text(encoding="utf-8"))["faults"]["clients"]
+    student = (bad + 1) % 4
+    with tracing(Path("active")) as tracer, pytest.warns(MotleyWarning, match=f"client {bad} teaches nobody"):
+        assert bad not in [one.teacher for one in tracer.trace(student, 0).trace.teachers]
+    with tracing(Path("stale")) as tracer, pytest.warns(MotleyWarning, match=f"client {bad} teaches with its last"):
+        assert bad in [one.teacher for one in tracer.trace(student, 0).trace.teachers]
+
+
+# Drawn with seed 5 and one of four clients: 1 in round 1, 0 in round 2, 3 in round 3.
+def test_a_student_without_teachers_is_refused_and_passed_over_in_a_search(motley, refuses):
+    words = ("--participation", "1", "--seed", "5", "--checkpoint-every", "1")
+    assert motley("run", "crad", *TINY, *words, "--out", "one").status == 0
+    refuses("trace one --client 3 --image 0", "client 3 of one has no teachers in round 3", "--client")
+    refuses("trace one --find success --client 3", "client 3 of one has no teachers in round 3")
+    assert motley("trace", "one", "--client", "0", "--image", "0", "--out", "a.svg").status == 0
+    with tracing(Path("one")) as tracer, pytest.raises(InvalidInput, match="gains target probability"):
+        tracer.find("success")  # a single teacher is the mean of all
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        ("--warmup-rounds 3", "round 3 is in the warm-up (warmup_rounds is 3): training would not use this target"),
+        ("--loss-weight 0", "loss_weight is 0: training would not use this target"),
+        ("--warmup-rounds 2", None),
+    ],
+)
+def test_a_target_that_training_would_not_use_is_shown_and_that_is_said(motley, options, note):
+    assert motley("run", "crad", *TINY, *options.split(), "--out", "other").status == 0
+    said = motley("trace", "other", "--client", "0", "--image", "0")
+    assert (said.status, said.err) == (0, "")
+    assert [line for line in said.out.splitlines() if "training would not" in line] == ([note] if note else [])
+    assert told(motley("trace", "other", "--client", "0", "--image", "1", "--json"))["notes"] == (
+        [note] if note else []
+    )
+
+
+def test_another_class_of_a_sample_is_shown_by_its_name_or_number(motley, run):
+    usual = told(motley("trace", "crad", "--client", "1", "--image", "2", "--json"))
+    label = usual["label"]
+    assert usual["class_name"] == usual["shown"] == str(label)
+    assert [one["label"] for one in usual["classes"]] == list(range(10))
+    assert usual["classes"][label] == usual["trace"]
+    assert sum(one["target"] for one in usual["classes"]) == pytest.approx(1)
+    assert sum(one["raw"] for one in usual["classes"]) == pytest.approx(usual["trace"]["mass"], abs=1e-5)
+    other = (label + 1) % 10
+    found = told(motley("trace", "crad", "--client", "1", "--image", "2", "--class", other, "--json"))
+    assert found["trace"] == usual["classes"][other]
+    assert (found["label"], found["class_name"], found["shown"]) == (label, str(label), str(other))
+    assert found["figure"].endswith(f"trace-client-1-image-2-class-{other}.svg")
+    drawing = Path(found["figure"]).read_text(encoding="utf-8")
+    assert f"probability of class {other}" in drawing
+    assert "the true class" not in drawing
+    assert "the true class" in Path(usual["figure"]).read_text(encoding="utf-8")
+    shown = motley("trace", "crad", "--client", "1", "--image", "2", "--class", other, "--replace").out
+    assert f"\nprobability of class {other} " in shown
+    # The true class by its number is no other class.
+    same = motley("trace", "crad", "--client", "1", "--image", "2", "--class", label, "--replace")
+    assert "trace-client-1-image-2.svg" in same.out
+    assert "probability of class" not in same.out
+
+
+def test_a_search_is_for_the_true_class_whatever_class_is_shown(motley, run):
+    usual = told(motley("trace", "crad", "--find", "success", "--json"))
+    found = told(motley("trace", "crad", "--find", "success", "--class", "0", "--json", "--out", "case.svg"))
+    assert [found[name] for name in ("client", "image", "classes")] == [
+        usual[name] for name in ("client", "image", "classes")
+    ]
+    assert found["trace"]["label"] == 0
+
+
+def test_a_name_of_a_class_goes_before_its_number(motley, refuses):
+    words = ("--keep-classes", "3,1,7")
+    assert motley("run", "crad", *TINY, *words, "--out", "three").status == 0
+    with tracing(Path("three")) as tracer:
+        assert [tracer.class_number(word) for word in ("3", "1", "7", "0", "2")] == [0, 1, 2, 0, 2]
+    refuses("trace three --client 0 --image 0 --class 4", "three has the classes 3, 1, 7; give a name or a number")
