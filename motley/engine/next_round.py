@@ -1,18 +1,15 @@
 """The round after the newest checkpoint of a CRAD run: who takes part, and whose snapshots a client would receive."""
 
 import warnings
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
-
-from torch import Tensor
 
 from motley.draws import Draws
 from motley.engine.config import RunConfig
 from motley.engine.faults import make_method
 from motley.engine.graph import Graph
 from motley.engine.participation import draw_participants
-from motley.engine.played import below
+from motley.engine.peers import held_snapshots
 from motley.engine.setup import Federation
 from motley.errors import InvalidMessage, MotleyWarning
 from motley.methods.contracts import PeerMethod
@@ -43,7 +40,7 @@ class NextRound:
         assert isinstance(sender, PeerMethod)
         self._sender: PeerMethod[Any] = sender
         self._stale = run.peers == "stale"
-        self._held = _held(checkpoint.tensors)
+        self._held = held_snapshots(Snapshot, checkpoint.tensors)
 
     def inbox(self, client_id: int) -> dict[int, Snapshot]:
         """Return what a client receives; one that does not take part is answered as if it did, beside those that do."""
@@ -76,9 +73,3 @@ class NextRound:
     @cached_property
     def _graph_of_active(self) -> dict[int, list[int]]:
         return self._graph.teachers(self.active, self.number, self._draws)
-
-
-def _held(tensors: Mapping[str, Tensor]) -> dict[int, Snapshot]:
-    """Return the last valid snapshot of everybody that stale peers keep, as `StalePeerExchange` stores them."""
-    senders = sorted({int(name.split("/")[1]) for name in tensors if name.startswith("held/")})
-    return {peer: Snapshot.from_tensors(below(f"held/{peer}/", tensors)) for peer in senders}

@@ -1,7 +1,7 @@
 """Exchanges without a server: snapshots among peers, with or without stale ones, and models to aggregators and back."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -13,6 +13,8 @@ from motley.errors import InvalidMessage
 from motley.federation import Task
 from motley.messages import Message
 from motley.methods.contracts import AggregatorMethod, PeerMethod, Turn
+
+Kept = TypeVar("Kept", bound=Message)
 
 
 class Stateless:
@@ -113,8 +115,7 @@ class StalePeerExchange:
         }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        senders = sorted({int(name.split("/")[1]) for name in tensors if name.startswith("held/")})
-        self._held = self._before = {peer: self._kind.from_tensors(below(f"held/{peer}/", tensors)) for peer in senders}
+        self._held = self._before = held_snapshots(self._kind, tensors)
 
     def finish_round(self) -> None:
         self._before = self._held
@@ -160,6 +161,12 @@ class AggregatorExchange(Stateless):
             except InvalidMessage as error:
                 played.missing[outcome.client_id] = str(error)  # its model is not trained in this turn either
         return found
+
+
+def held_snapshots(kind: type[Kept], tensors: Mapping[str, Tensor]) -> dict[int, Kept]:
+    """Return what stale peers keep of each other, by id, from what `StalePeerExchange.tensors` stored."""
+    senders = sorted({int(name.split("/")[1]) for name in tensors if name.startswith("held/")})
+    return {peer: kind.from_tensors(below(f"held/{peer}/", tensors)) for peer in senders}
 
 
 def _snapshots(
