@@ -100,7 +100,7 @@ def test_p16_one_class_per_client_gives_local_scaled(play, tiny, more):
 def test_replicated_servers_compute_what_one_server_computes(play, tiny, method, participation):
     names = {one.name for one in fields(find_method(method).options)}
     more = {"warmup_rounds": 1} if "warmup_rounds" in names else {}
-    server = play(method, participation=participation, **more)
+    server = play(method, participation=participation, exchange="server", **more)
     replicated = play(method, participation=participation, exchange="replicated", **more)
     assert_equal(tiny, server, replicated)
     central, own = tiny.weights(server), tiny.weights(replicated)
