@@ -14,11 +14,13 @@ from motley.data.sources import load_dataset
 from motley.engine.config import ConfigFile, RunConfig, parse_config
 from motley.engine.runs import Material, Watch, make_folder, resume_run, start_run
 from motley.engine.signals import StopSignals
+from motley.engine.trial import Trial
 from motley.engine.variants import Row, make_row, nested
 from motley.errors import Interrupted, InvalidConfig, MotleyWarning, RunDiverged
 from motley.models.assign import ModelFactory
 from motley.options import DataOptions
 from motley.record.comparison import CONFIG, Comparison, load_comparison, run_path
+from motley.record.folder import check_free
 from motley.record.load import load_run
 
 Load = Callable[[DataOptions], Dataset]
@@ -57,6 +59,10 @@ class Plan:
         config = self.rows[position].config
         run = replace(config.settings.run, seed=seed)
         return replace(config, settings=replace(config.settings, run=run))
+
+    def configs(self, seed: int) -> list[RunConfig]:
+        """Return the configurations of all rows with a seed."""
+        return [self.config(position, seed) for position in range(len(self.rows))]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as TOML holds it."""
@@ -152,7 +158,9 @@ def start_comparison(
         MotleyError: As for a single run; finished runs are kept.
     """
     load = _loader(dataset)
-    load(plan.rows[0].config.settings.data)  # before a folder is made
+    if path is not None:
+        check_free(path)
+    Trial(load, factory).check(plan.configs(plan.seeds[0]))  # before a folder is made
     folder = make_folder(path, "compare", {CONFIG: tomli_w.dumps(plan.to_dict()).encode()})
     return _run_all(plan, folder.path, watch, load, factory)
 

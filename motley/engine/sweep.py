@@ -3,7 +3,7 @@
 import shutil
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,10 @@ import tomli_w
 from motley.data.dataset import Dataset
 from motley.data.sources import load_dataset
 from motley.engine.comparison import CompareWatch, Plan, is_finished, plan_comparison, resume_comparison
-from motley.engine.config import SECTIONS, ConfigFile, RunConfig, flag_fields, parse_config, read_config
-from motley.engine.notices import told_warnings
+from motley.engine.config import SECTIONS, ConfigFile, flag_fields, parse_config, read_config
 from motley.engine.runs import make_folder
-from motley.engine.setup import build_federation
 from motley.engine.signals import StopSignals
+from motley.engine.trial import Trial
 from motley.errors import Interrupted, InvalidConfig, InvalidRunFolder, MotleyError
 from motley.methods.registry import find_method
 from motley.options import DataOptions
@@ -200,31 +199,14 @@ def _text(section: Any) -> str:
 
 
 def _try_points(plan: SweepPlan, load: Callable[[DataOptions], Dataset]) -> None:
-    """Build the federation of every point, once for those that differ in nothing that could be refused."""
-    tried = set()
+    trial = Trial(load)
     for point, comparison in zip(plan.points, plan.plans, strict=True):
-        for position in range(len(comparison.rows)):
-            config = _without_measurement(comparison.config(position, comparison.seeds[0]))
-            own, run = config.settings, config.settings.run
-            sections = (own.data, own.partition, own.models)
-            key = repr((config.method, *sections, own.train.augment, run.participation, run.device))
-            if key in tried:
-                continue
-            tried.add(key)
-            try:
-                with told_warnings(lambda _: None):
-                    build_federation(config, dataset=load(own.data))
-            except MotleyError as error:
-                if error.exit_status == 2:
-                    raise InvalidConfig(f"point {point_text(point)}: {error}") from error
-                raise
-
-
-def _without_measurement(config: RunConfig) -> RunConfig:
-    if config.settings.run.precision != "auto":
-        return config
-    run = replace(config.settings.run, precision="fp32")
-    return replace(config, settings=replace(config.settings, run=run))
+        try:
+            trial.check(comparison.configs(comparison.seeds[0]))
+        except MotleyError as error:
+            if error.exit_status == 2:
+                raise InvalidConfig(f"point {point_text(point)}: {error}") from error
+            raise
 
 
 def _play_all(plan: SweepPlan, path: Path, watch: SweepWatch, load: Callable[[DataOptions], Dataset]) -> Sweep:

@@ -56,9 +56,9 @@ class Snapshot(Message):
                 return str(error)
             if len(self.topology["counts"]) != self.counts.numel():
                 return f"relations are of {len(self.topology['counts'])} classes, not of {self.counts.numel()}"
-        wide = next((name for name, scale in self.scales.items() if scale.numel() != 1), None)
-        if wide is not None or any(not scale.is_floating_point() for scale in self.scales.values()):
-            return f"the scale of '{wide or next(iter(self.scales))}' is not one number"
+        for name, scale in self.scales.items():
+            if scale.numel() != 1 or not scale.is_floating_point():
+                return f"the scale of '{name}' is not one number"
         coded = {name for name, tensor in self.weights.items() if tensor.dtype == torch.int8}
         wrong = next(iter(coded ^ set(self.scales)), None)
         return f"'{wrong}' has either codes or a scale, and needs both" if wrong else ""

@@ -190,3 +190,19 @@ def test_paths_of_any_language_in_any_locale(process, tmp_path):
     assert resumed.status == 0, resumed
     said = process("data", f"folder:{folder}", LC_ALL="C")
     assert (said.status, "собака" in said.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--methods local,crad --protocol global --validation-fraction 0.1", "partition.validation_fraction"),
+        ("--methods local,fedavg", "fedavg needs one architecture at all clients"),
+        ("--methods local,fedtopo --graph ring", "run.graph is 'ring', but fedtopo has a server"),
+        ("--methods local,dfml --bad-peers 2", "dfml is not of that kind"),
+    ],
+)
+def test_a_comparison_that_is_refused_at_a_later_row_leaves_no_folder(motley, tmp_path, options, words):
+    said = motley("compare", *options.split(), "--rounds", 1, "--clients", 4, "--out", tmp_path / "out")
+    assert said.status == 2
+    assert words in said.err
+    assert not (tmp_path / "out").exists()
