@@ -1,6 +1,7 @@
 """The command `motley`: it finds the command that was asked for, and turns errors into one sentence and a status."""
 
 import difflib
+import errno
 import os
 import signal
 import sys
@@ -45,6 +46,14 @@ COMMANDS = {
     "list": "List methods with what they send, models, sources and partitions.",
 }
 
+REMEDIES = {  # what the system refuses, and what its user can do about it
+    errno.EACCES: "allow it, or choose a folder that may be written",
+    errno.EPERM: "allow it, or choose a folder that may be written",
+    errno.EROFS: "choose a folder on a disk that may be written",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ENOSPC: "make room, and continue; everything that was finished is kept",
+}
+
 
 def build_app(chosen: str = "") -> App:
     """Return the application; the chosen command is imported, of the others only a line is known."""
@@ -76,6 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 1
+    except OSError as error:
+        if error.errno not in REMEDIES:
+            raise
+        return _complain(f"{error.filename or 'a file'}: {error.strerror}; {REMEDIES[error.errno]}", 2)
     return 0
 
 

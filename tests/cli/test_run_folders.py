@@ -1,12 +1,15 @@
 """What commands write and print: F2, F5, F6 and the files of the design, section 7."""
 
+import errno
 import json
+import os
 import re
 
 import pytest
 from case_inputs import foreign_paths
 from run_folders import rows_of, summary_of, tensors_of
 
+from motley.cli import main
 from motley.engine import runs
 
 SMALL = ["--clients", 4, "--data-limit", 300, "--rounds", 2, "--device", "cpu"]
@@ -206,3 +209,35 @@ def test_a_comparison_that_is_refused_at_a_later_row_leaves_no_folder(motley, tm
     assert said.status == 2
     assert words in said.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_name_that_is_too_long_is_told_in_one_sentence(refuses):
+    refuses(["run", "local", *SMALL, "--out", "a" * 300], "a" * 300, "File name too long", "choose a shorter name")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EACCES, "Permission denied; allow it, or choose a folder that may be written"),
+        (errno.EROFS, "Read-only file system; choose a folder on a disk that may be written"),
+        (errno.ENOSPC, "No space left on device; make room, and continue"),
+    ],
+)
+def test_what_the_system_refuses_is_told_with_file_and_remedy(monkeypatch, capsys, number, words):
+    def refused(_):
+        raise OSError(number, os.strerror(number), "run/rounds.jsonl.part")
+
+    monkeypatch.setattr(main, "_run", refused)
+    assert main.main(["list"]) == 2
+    assert capsys.readouterr().err == f"motley: run/rounds.jsonl.part: {words}" + (
+        "; everything that was finished is kept\n" if number == errno.ENOSPC else "\n"
+    )
+
+
+def test_a_fault_of_our_own_is_still_a_traceback(monkeypatch):
+    def broken(_):
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(main, "_run", broken)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        main.main(["list"])
