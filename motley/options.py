@@ -4,11 +4,14 @@ The command line, the configuration file, the run header and the reference page 
 names, values of another type, nan and infinity are refused.
 """
 
+from collections.abc import Iterable
 from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
+
+from motley.errors import InvalidConfig
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -259,3 +262,23 @@ class Settings:
     eval: EvalOptions = field(default_factory=EvalOptions)
     run: RunOptions = field(default_factory=RunOptions)
     faults: FaultOptions = field(default_factory=FaultOptions)
+
+
+def refuse_unused(section: str, options: Any, names: Iterable[str], by: str, remedy: str) -> None:
+    """Refuse options that differ from their defaults, though another choice leaves them without effect.
+
+    Args:
+        section: Where the options stand in a configuration file.
+        options: An object of a class of options.
+        names: What is not used.
+        by: The choice that does not use it.
+        remedy: What to take instead.
+
+    Raises:
+        InvalidConfig: One of them is given.
+    """
+    for name in names:
+        value = getattr(options, name)
+        if value != getattr(type(options), name):
+            shown = f"{value:g}" if isinstance(value, float) else value
+            raise InvalidConfig(f"{section}.{name} is {shown}, which {by} does not use; take {remedy}, or leave it out")

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from motley.errors import InvalidConfig
 from motley.methods.crad_wire import Wire
-from motley.options import STRICT
+from motley.options import STRICT, refuse_unused
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -84,11 +84,8 @@ class CradOptions:
                 "crad.audit lets teachers join that the agreement filter dropped, and crad.agreement_filter = none "
                 "drops nobody; leave one of the two out"
             )
-        if self.agreement_filter != "tempered" and self.rho != CradOptions.rho:
-            raise InvalidConfig(
-                f"crad.rho is {self.rho:g}, which crad.agreement_filter = {self.agreement_filter} does not use; take "
-                "tempered, or leave it out"
-            )
+        if self.agreement_filter != "tempered":
+            refuse_unused("crad", self, ["rho"], f"crad.agreement_filter = {self.agreement_filter}", "tempered")
         if self.count_epsilon and self.weighting == "cross-entropy":
             raise InvalidConfig(
                 "crad.weighting = cross-entropy sends what crad.count_epsilon does not cover; set one of the two"

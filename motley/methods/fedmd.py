@@ -23,14 +23,13 @@ from pydantic import Field
 from torch import Tensor
 
 from motley.draws import Draws
-from motley.errors import InvalidConfig
 from motley.federation import Client, Task
 from motley.functional.proxy_targets import consensus
 from motley.messages import Message, entry
 from motley.methods.contracts import ServerMethod, Upload
 from motley.methods.proxy import absolute_error, against_labels, divergence, train_on_labels
 from motley.methods.registry import register
-from motley.options import STRICT
+from motley.options import STRICT, refuse_unused
 from motley.training.digest import digest, outputs_of, proxy_of
 
 
@@ -53,11 +52,8 @@ class FedMDOptions:
         Raises:
             InvalidConfig: The digest has none.
         """
-        if self.digest_loss == "mae" and self.temperature != FedMDOptions.temperature:
-            raise InvalidConfig(
-                f"fedmd.temperature is {self.temperature:g}, which fedmd.digest_loss = mae does not use; take kl, or "
-                "leave it out"
-            )
+        if self.digest_loss == "mae":
+            refuse_unused("fedmd", self, ["temperature"], "fedmd.digest_loss = mae", "kl")
 
 
 @dataclass(frozen=True)

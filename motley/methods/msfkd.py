@@ -25,7 +25,6 @@ from torch import Tensor
 from torch.nn.functional import softmax
 
 from motley.draws import Draws
-from motley.errors import InvalidConfig
 from motley.federation import Client, Task
 from motley.functional.proxy_targets import selected_mean, unambiguous
 from motley.messages import Message, entry
@@ -33,7 +32,7 @@ from motley.methods.contracts import ServerMethod, Upload
 from motley.methods.msfkd_selector import Kulsif, answered_by
 from motley.methods.proxy import against_labels, train_on_labels
 from motley.methods.registry import register
-from motley.options import STRICT
+from motley.options import STRICT, refuse_unused
 from motley.training.digest import digest, outputs_of, proxy_of
 
 ABOUT = "MSFKD-style (our reading): clients answer for proxy samples they are competent for; unclear ones are left out."
@@ -68,12 +67,8 @@ class MsfkdOptions:
             InvalidConfig: An option of another selector is given.
         """
         unused = {"all": ("quantile", "kulsif_penalty", "kulsif_width"), "entropy": ("kulsif_penalty", "kulsif_width")}
-        for name in unused.get(self.selector, ()):
-            if getattr(self, name) != getattr(MsfkdOptions, name):
-                raise InvalidConfig(
-                    f"msfkd.{name} is {getattr(self, name)}, which msfkd.selector = {self.selector} does not use; take "
-                    "another selector, or leave it out"
-                )
+        names = unused.get(self.selector, ())
+        refuse_unused("msfkd", self, names, f"msfkd.selector = {self.selector}", "another selector")
 
 
 @dataclass(frozen=True)
